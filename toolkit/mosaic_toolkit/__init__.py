@@ -1,0 +1,1 @@
+"""Capture, inspect, rewrite and compare the Mosaic IR that Pallas kernels lower to."""
