@@ -1,0 +1,76 @@
+"""The three compilers that a Pallas kernel can be for, with the same members each.
+
+Core code never compares a backend's name: it asks the backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..errors import Unsupported
+
+if TYPE_CHECKING:
+    from ..jax_compat import ir
+    from ..kernel import Kernel
+    from ..schedule import Schedule
+
+
+class Backend(Protocol):
+    """What the toolkit asks of a backend.
+
+    Attributes:
+      name: as in `Kernel.backend`.
+      title: for people.
+      platform: the JAX lowering platform whose chips it compiles for.
+      dialects: MLIR dialects that only this backend's kernels use.
+    """
+
+    name: str
+    title: str
+    platform: str
+    dialects: tuple[str, ...]
+
+    def recognise(self, call_target: str) -> bool:
+        """Whether a custom call of that target is a kernel of this backend."""
+        ...
+
+    def decode(self, call: ir.Operation, target: str, dialect_asm: str | None) -> Kernel:
+        """The kernel of a ``stablehlo.custom_call``.
+
+        Args:
+          call: the operation, live.
+          target: name of the chip that it was lowered for.
+          dialect_asm: the dialect-level module seen on the way, where there was one.
+        """
+        ...
+
+    def encode(self, kernel: Kernel) -> Mapping[str, Any]:
+        """The custom call's payload, by name: what `decode` took out of the configuration."""
+        ...
+
+    def schedule(self, kernel: Kernel) -> Schedule:
+        """The kernel's schedule as the backend's IR states it."""
+        ...
+
+
+def get_backend(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises:
+      Unsupported: there is none.
+    """
+    for backend in all_backends():
+        if backend.name == name:
+            return backend
+    known = ", ".join(backend.name for backend in all_backends())
+    raise Unsupported(f"unknown backend '{name}'", hint=f"known backends: {known}")
+
+
+def all_backends() -> tuple[Backend, ...]:
+    """Every backend, in the order in which a kernel without parameters tries them."""
+    from .gpu import MosaicGPU
+    from .tpu import MosaicTPU
+    from .triton import Triton
+
+    return (MosaicTPU(), MosaicGPU(), Triton())
