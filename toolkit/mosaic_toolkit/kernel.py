@@ -255,7 +255,9 @@ def _read_text(path: Path, expected: str) -> str:
     except FileNotFoundError:
         raise InvalidModule(f"{path}: no such file; expected {expected}") from None
     except UnicodeDecodeError as error:
-        raise InvalidModule(f"{path}: byte {error.start} is not UTF-8; expected {expected}") from None
+        raise InvalidModule(
+            f"{path}: byte {error.start} is not UTF-8; expected {expected}"
+        ) from None
     except OSError as error:
         raise InvalidModule(f"{path}: {error.strerror}; expected {expected}") from error
     if not text.strip():

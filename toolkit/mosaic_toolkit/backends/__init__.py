@@ -35,18 +35,36 @@ class Backend(Protocol):
         """Whether a custom call of that target is a kernel of this backend."""
         ...
 
-    def decode(self, call: ir.Operation, target: str, dialect_asm: str | None) -> Kernel:
+    def decode(
+        self,
+        call: ir.Operation,
+        target: str,
+        asm: str | None,
+        level: str,
+        encoding: Mapping[str, Any],
+    ) -> Kernel:
         """The kernel of a ``stablehlo.custom_call``.
 
         Args:
           call: the operation, live.
           target: name of the chip that it was lowered for.
-          dialect_asm: the dialect-level module seen on the way, where there was one.
+          asm: the module before it was serialised, where it was seen; else it is
+            read from the payload.
+          level: of `asm`.
+          encoding: how JAX serialised it (see `jax_compat.payload`).
         """
         ...
 
-    def encode(self, kernel: Kernel) -> Mapping[str, Any]:
-        """The custom call's payload, by name: what `decode` took out of the configuration."""
+    def payload(self, call: ir.Operation) -> dict[str, bytes]:
+        """The serialised module in a custom call, by name of its part."""
+        ...
+
+    def encode(self, kernel: Kernel) -> dict[str, bytes]:
+        """The kernel's module serialised: the `payload` of the call it came from, if unchanged.
+
+        Raises:
+          InvalidModule: the module does not parse or verify.
+        """
         ...
 
     def schedule(self, kernel: Kernel) -> Schedule:

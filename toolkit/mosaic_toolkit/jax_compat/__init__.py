@@ -1,8 +1,8 @@
 """The one door to private JAX and to jaxlib.
 
-Nothing else in the toolkit imports ``jax._src`` or ``jaxlib``; a test names
-each private thing that is used here.  The MLIR half needs only jaxlib and
-imports fast; the functions of the JAX half import JAX when they are called.
+Nothing outside this package imports ``jax._src`` or ``jaxlib``; a test names
+each private thing that is used here.  This file is the MLIR half: it needs only
+jaxlib and imports fast.  ``devices``, ``lowering`` and ``payload`` import JAX.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from jaxlib.mlir.passmanager import PassManager
 from jaxlib.triton import dialect as triton
 
 __all__ = ["PassManager", "ir", "jaxlib_version", "mosaic_gpu", "tpu", "triton"]
-
-# --- MLIR -------------------------------------------------------------------
 
 
 @functools.cache
@@ -47,27 +45,39 @@ def register_dialects(context: ir.Context) -> None:
     context.load_all_available_dialects()
 
 
-# Custom assembly elides the terminator of an `scf.if` or `scf.for`; parsed back,
-# such an operation has a location in the parser's own buffer, named "-".
+# Custom assembly leaves out implied terminators and the locations of block
+# arguments; parsed back, both have a location in the parser's own buffer, "-".
 _IN_PARSER_BUFFER = re.compile(r'loc\("-":\d+:\d+\)')
 
 
 def parse_module(asm: str | bytes, context: ir.Context | None = None) -> ir.Module:
-    """Parses MLIR text or bytecode; an implied terminator gets its parent's location.
+    """Parses MLIR text or bytecode.
+
+    What custom assembly does not print is restored as JAX makes it, so that
+    printing and parsing back changes no byte of the serialised module.
 
     Raises:
       ir.MLIRError: the text does not parse or does not verify.
     """
     module = ir.Module.parse(asm, context=context or make_context())
-
-    def relocate(op: ir.Operation) -> ir.WalkResult:
-        if _IN_PARSER_BUFFER.fullmatch(str(op.location)):
-            op.location = op.parent.location if op.parent else ir.Location.unknown(op.context)
-        return ir.WalkResult.ADVANCE
-
     if isinstance(asm, str):
-        module.operation.walk(relocate, ir.WalkOrder.PRE_ORDER)
+        module.operation.walk(_restore_elided, ir.WalkOrder.PRE_ORDER)
     return module
+
+
+def _restore_elided(op: ir.Operation) -> ir.WalkResult:
+    for region in op.regions:
+        for block in region:
+            for argument in block.arguments:
+                if _IN_PARSER_BUFFER.fullmatch(str(argument.location)):
+                    argument.set_location(op.location)
+            *_, last = block.operations or (op,)
+            if _IN_PARSER_BUFFER.fullmatch(str(last.location)):
+                last.operation.location = op.location
+    if op.name == "llvm.mlir.global" and "unnamed_addr" in op.attributes:
+        if op.attributes["unnamed_addr"].value == 0:  # the parser's default for "absent"
+            del op.attributes["unnamed_addr"]
+    return ir.WalkResult.ADVANCE
 
 
 def print_module(module: ir.Module, *, locations: bool = True) -> str:

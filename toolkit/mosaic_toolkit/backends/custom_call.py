@@ -1,0 +1,69 @@
+"""What the three backends' custom calls have in common."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .. import jax_compat
+from ..kernel import ArrayType
+
+ir = jax_compat.ir
+
+_DTYPES = {
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "f32": "float32",
+    "f64": "float64",
+    "i1": "bool",
+    "complex<f32>": "complex64",
+    "complex<f64>": "complex128",
+}
+
+
+def _dtype(element: str) -> str:
+    if element in _DTYPES:
+        return _DTYPES[element]
+    if match := re.fullmatch(r"(ui|i)(\d+)", element):
+        return ("uint" if match[1] == "ui" else "int") + match[2]
+    if match := re.fullmatch(r"f(\d+)(E\w+)", element):
+        return f"float{match[1]}_{match[2].lower()}"
+    return re.sub(r"\W", "", element)
+
+
+def array_types(values: Any) -> tuple[ArrayType, ...]:
+    """Types of a custom call's operands or results; -1 for a dynamic dimension."""
+    types = [ir.RankedTensorType(value.type) for value in values]
+    dynamic = ir.ShapedType.get_dynamic_size()
+    return tuple(
+        ArrayType(_dtype(str(t.element_type)), tuple(-1 if d == dynamic else d for d in t.shape))
+        for t in types
+    )
+
+
+def aliases(call: ir.Operation) -> tuple[tuple[int, int], ...]:
+    """(operand, result) pairs of ``output_operand_aliases``."""
+    pairs = []
+    for alias in (
+        call.attributes["output_operand_aliases"]
+        if "output_operand_aliases" in call.attributes
+        else ()
+    ):
+        text = str(alias)
+        operand = int(re.search(r"operand_index = (\d+)", text)[1])  # type: ignore[index]
+        result = re.search(r"output_tuple_indices = \[(\d+)\]", text)
+        pairs.append((operand, int(result[1]) if result else 0))
+    return tuple(sorted(pairs))
+
+
+def attribute_texts(call: ir.Operation, **replacements: str) -> tuple[tuple[str, str], ...]:
+    """The custom call's attributes as MLIR text, some of them replaced."""
+    texts = {name: str(call.attributes[name]) for name in call.attributes}
+    texts.update(replacements)
+    return tuple(texts.items())
+
+
+def without(attribute: ir.DictAttr, *names: str) -> str:
+    """A dictionary attribute as MLIR text, less some of its entries."""
+    kept = [f"{entry.name} = {entry.attr}" for entry in attribute if entry.name not in names]
+    return "{" + ", ".join(kept) + "}"

@@ -1,0 +1,365 @@
+"""Capturing kernels: from a function, or from everything lowered in a block."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import importlib.metadata
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .backends import all_backends, get_backend
+from .errors import CaptureError
+from .kernel import Kernel
+from .targets import DEFAULT_TARGETS, Target, get_target
+
+if TYPE_CHECKING:
+    from .jax_compat.lowering import Emitted, KernelCall
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A kernel that could not be lowered.
+
+    Attributes:
+      name: of the kernel function.
+      backend: it was lowered for; several where none of them accepted it.
+      target: name of the chip.
+      error: what JAX said, its first paragraph.
+      source: ``file:line`` of the kernel function, where known.
+    """
+
+    name: str
+    backend: str
+    target: str
+    error: str
+    source: str | None = None
+
+
+@dataclasses.dataclass
+class Captured:
+    """What a capture has seen so far; grows while the capture is active.
+
+    Attributes:
+      kernels: each distinct kernel once, in the order in which it was lowered.
+      failures: kernels that could not be lowered.
+      refusals: backends that a kernel without backend-specific parameters could
+        not be lowered for, where another one accepted it.
+      notes: what the user should know of the values that the program got.
+      asked: whether the program asked for a device that is not there, so that
+        another target could make it choose another kernel.
+    """
+
+    kernels: list[Kernel] = dataclasses.field(default_factory=list)
+    failures: list[Failure] = dataclasses.field(default_factory=list)
+    refusals: list[Failure] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    asked: bool = False
+
+
+class _Recorder:
+    """Listens to JAX's lowering and fills a `Captured`."""
+
+    def __init__(self, targets: Sequence[Target], *, pretend: bool, run: bool):
+        self.captured = Captured()
+        self.target: Target | None = targets[0] if pretend else None
+        self._targets = tuple(targets)
+        self._run = run
+        self._lowering_for: Target | None = None
+        self._seen: set[tuple[str, ...]] = set()
+
+    def asked(self) -> None:
+        if self._lowering_for is None:
+            self.captured.asked = True
+
+    def on_cpu(self, call: KernelCall) -> Sequence[Any]:
+        refusals: list[Failure] = []
+        accepted = 0
+        for backend, target in self._choices(call.backends):
+            try:
+                with self._answering(target):
+                    call.emit_for(backend, target.platform)
+                accepted += 1
+            except Exception as error:
+                refusals.append(_failure(call, backend, target, error))
+        if accepted:
+            _extend(self.captured.refusals, refusals)
+        else:
+            _extend(self.captured.failures, _joined(refusals))
+        return self._values(call)
+
+    def _choices(self, backends: tuple[str, ...]) -> list[tuple[str, Target]]:
+        """What to lower a call for: its backends on the chips that were asked for.
+
+        A call for one backend only is lowered for it even if no such chip was
+        asked for: it would otherwise be lost.
+        """
+        choices = []
+        for backend in backends:
+            platform = get_backend(backend).platform
+            chips = [target for target in self._targets if target.platform == platform]
+            if not chips and len(backends) == 1:
+                chips = [DEFAULT_TARGETS[platform]]
+            choices += [(backend, chip) for chip in chips]
+        return choices
+
+    @contextlib.contextmanager
+    def _answering(self, target: Target) -> Iterator[None]:
+        before = self.target, self._lowering_for
+        self.target = self._lowering_for = target
+        try:
+            yield
+        finally:
+            self.target, self._lowering_for = before
+
+    def _values(self, call: KernelCall) -> Sequence[Any]:
+        if not self._run:
+            return call.zeros()
+        try:
+            return call.interpreted()
+        except Exception as error:
+            note = f"{call.name}: its values are zeros: {_first_paragraph(error)}"
+            _extend(self.captured.notes, [note])
+            return call.zeros()
+
+    def emitted(self, kernel: Emitted) -> None:
+        target_name = kernel.op.attributes["call_target_name"].value
+        backend = next(b for b in all_backends() if b.recognise(target_name))
+        digest = _digest(backend.payload(kernel.op))
+        target = self._target_of(backend.platform)
+        call = kernel.call
+        # JAX 0.11 numbers every Mosaic GPU module in its payload: equal ones differ there.
+        key = (backend.name, target, call.name if call else "", kernel.asm or digest)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        encoding = {**kernel.encoding, "payload_sha256": digest}
+        decoded = backend.decode(kernel.op, target, kernel.asm, kernel.level, encoding)
+        function, line = _first_source(decoded.asm)
+        self.captured.kernels.append(
+            dataclasses.replace(
+                decoded,
+                name=_best_name(decoded.name, call.name if call else None, function),
+                source=(call.source if call else None) or line,
+                versions=_versions(backend.platform),
+            )
+        )
+
+    def failed(self, call: KernelCall, error: Exception) -> None:
+        platform = self.target.platform if self.target else ""
+        target = self._target_of(platform) if platform else "this machine"
+        self.captured.failures.append(
+            Failure(
+                call.name, "/".join(call.backends), target, _first_paragraph(error), call.source
+            )
+        )
+
+    def _target_of(self, platform: str) -> str:
+        if self._lowering_for is not None:
+            return self._lowering_for.name
+        for target in self._targets:
+            if target.platform == platform:
+                return target.name
+        return DEFAULT_TARGETS[platform].name
+
+
+def _extend(known: list, new: Sequence) -> None:
+    """Appends what is not there yet: JAX may lower one call several times."""
+    known += [item for item in dict.fromkeys(new) if item not in known]
+
+
+_ANONYMOUS = {
+    "anonymous",
+    "unknown",
+    "_lambda_",
+    "<lambda>",
+    "main",
+    "wrapper",
+    "body",
+    "run_scoped",
+}
+
+
+def _best_name(*candidates: str | None) -> str:
+    """The first name that says something."""
+    named = [name for name in candidates if name and name not in _ANONYMOUS]
+    return (named or ["kernel"])[0]
+
+
+def _first_source(asm: str) -> tuple[str | None, str | None]:
+    """Function and ``file:line`` of the module's first Python location that is not JAX's own."""
+    from .jax_compat.lowering import is_jax_internal
+
+    for alias, path, line in re.findall(r'^(#loc\d*) = loc\("([^"]+\.py)":(\d+):', asm, re.M):
+        if not is_jax_internal(path):
+            function = re.search(rf'= loc\("([\w.<>]+)"\({alias}\)\)', asm)
+            return function and function[1].split(".")[-1], f"{path}:{line}"
+    return None, None
+
+
+def _failure(call: KernelCall, backend: str, target: Target, error: Exception) -> Failure:
+    return Failure(call.name, backend, target.name, _first_paragraph(error), call.source)
+
+
+def _joined(failures: list[Failure]) -> list[Failure]:
+    """One failure of a kernel that no backend accepted."""
+    if len(failures) <= 1:
+        return failures
+    return [
+        dataclasses.replace(
+            failures[0],
+            backend="/".join(f.backend for f in failures),
+            target="/".join(dict.fromkeys(f.target for f in failures)),
+            error="; ".join(f"{f.backend}: {f.error}" for f in failures),
+        )
+    ]
+
+
+def _first_paragraph(error: BaseException) -> str:
+    text = str(error).strip().split("\n\n")[0].strip() or "no message"
+    text = re.sub(r"\s+", " ", text)
+    return f"{type(error).__name__}: {text[:500]}"
+
+
+@functools.cache
+def _versions(platform: str) -> tuple[tuple[str, str], ...]:
+    compiler = {"tpu": "libtpu", "cuda": "jax-cuda13-plugin"}[platform]
+    found = []
+    for package in ("jax", "jaxlib", compiler):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append((package, importlib.metadata.version(package)))
+    return tuple(found)
+
+
+# --- API --------------------------------------------------------------------------
+
+
+def _targets(target: str | Target | Sequence[str | Target] | None) -> list[Target]:
+    if target is None:
+        return list(DEFAULT_TARGETS.values())
+    many = [target] if isinstance(target, str | Target) else list(target)
+    split = [part for t in many for part in (t.split(",") if isinstance(t, str) else [t])]
+    return [t if isinstance(t, Target) else get_target(t) for t in split]
+
+
+def this_machine() -> Target | None:
+    """The chip of JAX's default device; None where JAX runs on the CPU."""
+    import jax
+
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return None
+    return target_of_device_kind(device.platform, device.device_kind)
+
+
+def target_of_device_kind(platform: str, kind: str) -> Target:
+    """The known chip of that device kind."""
+    from .targets import TARGETS
+
+    for target in TARGETS.values():
+        if target.device_kind == kind or (
+            platform == "gpu" and target.name.upper() in kind.upper().replace("-", " ").split()
+        ):
+            return target
+    raise CaptureError(
+        f"this machine has a '{kind}', which is no known target",
+        hint=f"known targets: {', '.join(TARGETS)}",
+    )
+
+
+@contextlib.contextmanager
+def capturing(
+    target: str | Target | Sequence[str | Target] | None = None,
+    *,
+    run: bool = True,
+    every_thread: bool = False,
+) -> Iterator[list[Kernel]]:
+    """Captures every kernel that is lowered in the block.
+
+    On a machine without the target's device, questions about the device are
+    answered as the (first) target while arrays and execution stay on the CPU.
+
+    Args:
+      target: one or more chips, by name or as `Target`; by default a TPU v5e and an
+        H100: a kernel without backend-specific parameters is captured for both.
+      run: get the kernels' values from JAX's interpret mode; otherwise they are
+        zeros of the right shape.
+      every_thread: capture in every thread, not only in this one.
+
+    Yields:
+      The list of kernels, which fills while the block runs.
+    """
+    with recording(target, run=run, every_thread=every_thread) as captured:
+        yield captured.kernels
+
+
+@contextlib.contextmanager
+def recording(
+    target: str | Target | Sequence[str | Target] | None = None,
+    *,
+    run: bool = True,
+    every_thread: bool = False,
+) -> Iterator[Captured]:
+    """`capturing`, with failures, refusals and notes as well."""
+    from .jax_compat import lowering
+
+    targets = _targets(target)
+    here = this_machine()
+    pretend = here is None or (target is not None and here not in targets)
+    if here is not None and target is None:
+        targets = [here]
+    recorder = _Recorder(targets, pretend=pretend, run=run)
+    with lowering.listening(recorder, every_thread=every_thread):
+        yield recorder.captured
+
+
+def capture(
+    function: Callable[..., Any],
+    *args: Any,
+    target: str | Target | Sequence[str | Target] | None = None,
+    **kwargs: Any,
+) -> list[Kernel]:
+    """The kernels that a function lowers to, without running it.
+
+    Args:
+      function: traceable by JAX, jitted or not.
+      *args, **kwargs: arrays, or `jax.ShapeDtypeStruct`s, or trees of them.
+      target: see `capturing`.
+
+    Returns:
+      Each distinct kernel once, in the order of lowering.
+
+    Raises:
+      CaptureError: a kernel could not be lowered.
+      whatever the function raises while it is traced.
+    """
+    import jax
+
+    with recording(target, run=False) as captured:
+        jitted = function if hasattr(function, "trace") else jax.jit(function)
+        jitted.trace(*args, **kwargs).lower()
+    if captured.failures:
+        failure = captured.failures[0]
+        more = f" (and {len(captured.failures) - 1} more)" if len(captured.failures) > 1 else ""
+        raise CaptureError(
+            f"kernel '{failure.name}' does not lower for {failure.backend} on {failure.target}"
+            f"{f' ({failure.source})' if failure.source else ''}: {failure.error}{more}"
+        )
+    return captured.kernels
+
+
+def payload_matches(kernel: Kernel) -> bool:
+    """Whether the kernel's module serialises to the very bytes that were captured."""
+    payload = get_backend(kernel.backend).encode(kernel)
+    return _digest(payload) == json.loads(kernel.encoding)["payload_sha256"]
+
+
+def _digest(payload: Mapping[str, bytes]) -> str:
+    digest = hashlib.sha256()
+    for part in sorted(payload):
+        digest.update(payload[part])
+    return digest.hexdigest()
