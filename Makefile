@@ -24,6 +24,8 @@ FIND_PYTHON = \
     if "$$python" -c '$(USABLE)' >/dev/null 2>&1; then found=$$python; break; fi; \
   done
 
+TRIED := $(if $(PYTHON),$(PYTHON),python3.14 python3.13 python3.12 python3 and pyenv)
+
 .PHONY: help demo test lint corpus format clean reinstall
 
 help:
@@ -65,7 +67,7 @@ endif
 $(STAMP): pyproject.toml
 	@rm -f $@; $(FIND_PYTHON); \
 	if test -z "$$found"; then \
-	  echo 'error: found no usable Python >= 3.12 (tried $(or $(PYTHON),python3.14, python3.13, python3.12, python3 and those of pyenv))' >&2; \
+	  echo 'error: found no usable Python >= 3.12 (tried: $(TRIED))' >&2; \
 	  echo >&2; \
 	  echo 'hint: install one with its venv module, for example with' >&2; \
 	  echo '        apt install python3.12-venv | dnf install python3.12 | brew install python@3.13 | pyenv install 3.13' >&2; \
