@@ -1,7 +1,7 @@
 # Commands for a fresh clone: make demo | test | lint | corpus | format | clean
 #   PYTHON=/path/to/python3   use that interpreter (>= 3.12) instead of the newest one found
 #   JAX=0.11.2                use that version of JAX, in an environment of its own
-#   ARGS='-k graph'           further arguments for pytest
+#   ARGS='-k graph'           further arguments for pytest or the corpus
 
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
@@ -39,7 +39,7 @@ demo: $(STAMP)
 	$(BIN)/mosaic-dump diff $(DUMP)/matmul.mlir build/matmul_stages1.mlir || test $$? -eq 1
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m 'not corpus' $(ARGS)
+	$(BIN)/python -m pytest -n auto --maxprocesses=4 -m 'not corpus' $(ARGS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check
@@ -51,7 +51,7 @@ format: $(STAMP)
 	$(BIN)/ruff format
 
 corpus: $(CORPUS_STAMP)
-	$(BIN)/python -m pytest -m corpus $(ARGS)
+	$(BIN)/python -m tests.corpus $(ARGS)
 
 clean:
 	rm -rf .venv .venv-* build dist .pytest_cache .ruff_cache .hypothesis
