@@ -64,11 +64,19 @@ class Captured:
 class _Recorder:
     """Listens to JAX's lowering and fills a `Captured`."""
 
-    def __init__(self, targets: Sequence[Target], *, pretend: bool, run: bool):
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        *,
+        pretend: bool,
+        run: bool,
+        on_kernel: Callable[[Kernel], None] = lambda _: None,
+    ):
         self.captured = Captured()
         self.target: Target | None = targets[0] if pretend else None
         self._targets = tuple(targets)
         self._run = run
+        self._on_kernel = on_kernel
         self._lowering_for: Target | None = None
         self._seen: set[tuple[str, ...]] = set()
 
@@ -140,14 +148,14 @@ class _Recorder:
         encoding = {**kernel.encoding, "payload_sha256": digest}
         decoded = backend.decode(kernel.op, target, kernel.asm, kernel.level, encoding)
         function, line = _first_source(decoded.asm)
-        self.captured.kernels.append(
-            dataclasses.replace(
-                decoded,
-                name=_best_name(decoded.name, call.name if call else None, function),
-                source=(call.source if call else None) or line,
-                versions=_versions(backend.platform),
-            )
+        captured = dataclasses.replace(
+            decoded,
+            name=_best_name(decoded.name, call.name if call else None, function),
+            source=(call.source if call else None) or line,
+            versions=_versions(backend.platform),
         )
+        self.captured.kernels.append(captured)
+        self._on_kernel(captured)
 
     def failed(self, call: KernelCall, error: Exception) -> None:
         platform = self.target.platform if self.target else ""
@@ -247,9 +255,15 @@ def _targets(target: str | Target | Sequence[str | Target] | None) -> list[Targe
 
 
 def this_machine() -> Target | None:
-    """The chip of JAX's default device; None where JAX runs on the CPU."""
+    """The chip of JAX's default device; None where JAX runs on the CPU.
+
+    Does not start JAX's backends where they can only be the CPU's: a program may
+    still want to configure them.
+    """
     import jax
 
+    if jax.config.jax_platforms == "cpu":
+        return None
     device = jax.devices()[0]
     if device.platform == "cpu":
         return None
@@ -303,8 +317,12 @@ def recording(
     *,
     run: bool = True,
     every_thread: bool = False,
+    on_kernel: Callable[[Kernel], None] = lambda _: None,
 ) -> Iterator[Captured]:
-    """`capturing`, with failures, refusals and notes as well."""
+    """`capturing`, with failures, refusals and notes as well.
+
+    `on_kernel` is called with each kernel as soon as it is captured.
+    """
     from .jax_compat import lowering
 
     targets = _targets(target)
@@ -312,7 +330,7 @@ def recording(
     pretend = here is None or (target is not None and here not in targets)
     if here is not None and target is None:
         targets = [here]
-    recorder = _Recorder(targets, pretend=pretend, run=run)
+    recorder = _Recorder(targets, pretend=pretend, run=run, on_kernel=on_kernel)
     with lowering.listening(recorder, every_thread=every_thread):
         yield recorder.captured
 
@@ -337,11 +355,8 @@ def capture(
       CaptureError: a kernel could not be lowered.
       whatever the function raises while it is traced.
     """
-    import jax
-
     with recording(target, run=False) as captured:
-        jitted = function if hasattr(function, "trace") else jax.jit(function)
-        jitted.trace(*args, **kwargs).lower()
+        lower(function, *args, **kwargs)
     if captured.failures:
         failure = captured.failures[0]
         more = f" (and {len(captured.failures) - 1} more)" if len(captured.failures) > 1 else ""
@@ -350,6 +365,28 @@ def capture(
             f"{f' ({failure.source})' if failure.source else ''}: {failure.error}{more}"
         )
     return captured.kernels
+
+
+def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Traces and lowers a function; arguments that are no arrays are constants to it."""
+    import jax
+
+    if hasattr(function, "trace"):  # jitted: it knows which of its arguments are static
+        function.trace(*args, **kwargs).lower()
+        return
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    traced = [
+        i for i, leaf in enumerate(leaves) if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    ]
+
+    def of_arrays(*arrays: Any) -> Any:
+        full = list(leaves)
+        for i, array in zip(traced, arrays):
+            full[i] = array
+        args, kwargs = jax.tree.unflatten(tree, full)
+        return function(*args, **kwargs)
+
+    jax.jit(of_arrays).trace(*(leaves[i] for i in traced)).lower()
 
 
 def payload_matches(kernel: Kernel) -> bool:

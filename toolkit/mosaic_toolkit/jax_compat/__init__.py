@@ -74,8 +74,9 @@ def _restore_elided(op: ir.Operation) -> ir.WalkResult:
             *_, last = block.operations or (op,)
             if _IN_PARSER_BUFFER.fullmatch(str(last.location)):
                 last.operation.location = op.location
-    if op.name == "llvm.mlir.global" and "unnamed_addr" in op.attributes:
-        if op.attributes["unnamed_addr"].value == 0:  # the parser's default for "absent"
+    if op.name == "llvm.mlir.global":
+        unnamed = op.attributes["unnamed_addr"] if "unnamed_addr" in op.attributes else None
+        if unnamed is not None and unnamed.value == 0:  # the parser's default for "absent"
             del op.attributes["unnamed_addr"]
     return ir.WalkResult.ADVANCE
 

@@ -18,9 +18,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 from jax._src import config, core, tpu_custom_call
+from jax._src.effects import ordered_effects
 from jax._src.interpreters import mlir
 from jax._src.lax.control_flow import conditionals
 from jax._src.pallas import core as pallas_core
@@ -213,7 +213,8 @@ class KernelCall:
             modes = [gpu_interpret.InterpretGPUParams()]
         for mode in modes:
             try:
-                return self._lower_as(functools.partial(self._bind, interpret=mode))
+                effects = ordered_effects.filter_in(pallas_core.get_interpret_effects(mode))
+                return self._lower_as(functools.partial(self._bind, interpret=mode), effects)
             except Exception:
                 if mode is modes[-1]:
                     raise
@@ -228,9 +229,12 @@ class KernelCall:
         primitive = self._ctx.primitive
         return primitive.bind(*args, **{**self._params, "interpret": interpret})
 
-    def _lower_as(self, function: Callable) -> Sequence[Any]:
+    def _lower_as(self, function: Callable, ordered: Sequence[Any] = ()) -> Sequence[Any]:
+        # The call was traced without the effects of its interpretation: it gets
+        # tokens of its own for those that are ordered.
+        ctx = self._ctx.replace(tokens_in=mlir.TokenSet.create(ordered), tokens_out=None)
         with _calls.inside(self):
-            return mlir.lower_fun(function, multiple_results=True)(self._ctx, *self._operands)
+            return mlir.lower_fun(function, multiple_results=True)(ctx, *self._operands)
 
 
 def _backends_of(params: dict[str, Any]) -> tuple[str, ...]:
@@ -322,11 +326,7 @@ def _kernel_rule(rule: Callable) -> Callable:
 
 
 def _last_op() -> ir.Operation:
-    block = ir.InsertionPoint.current.block
-    last = None
-    for last in block.operations:
-        pass
-    assert last is not None
+    *_, last = ir.InsertionPoint.current.block.operations
     return last.operation
 
 

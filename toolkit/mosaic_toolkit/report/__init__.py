@@ -1,0 +1,1 @@
+"""Renders values as text and JSON; computes nothing."""

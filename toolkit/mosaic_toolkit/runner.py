@@ -1,0 +1,333 @@
+"""Running a user's script to capture its kernels, in a process of its own.
+
+A script may exit, crash, change the process's environment or ask JAX for
+another configuration; a fresh process per target keeps that out of the caller
+and the targets apart.  `run_script` is the caller's side, `main` the script's.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import glob
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import runpy
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .dump import Run
+from .errors import ToolkitError
+from .kernel import Kernel, load, save
+from .targets import DEFAULT_TARGETS, get_target
+
+
+@dataclasses.dataclass(frozen=True)
+class Script:
+    """What to run.
+
+    Attributes:
+      path: the Python file.
+      argv: its arguments.
+      call: a function of it to lower instead of running it as ``__main__``.
+      call_args: the function's arguments as text, ``bf16[8,128]`` or ``NAME=3``.
+      run: whether kernels get values (else zeros).
+      devices: CPU devices that JAX offers the script; 0 leaves it alone.
+    """
+
+    path: Path
+    argv: tuple[str, ...] = ()
+    call: str | None = None
+    call_args: tuple[str, ...] = ()
+    run: bool = True
+    devices: int = 0
+
+
+# --- the caller's side --------------------------------------------------------------
+
+
+def has_accelerator() -> bool:
+    """Whether this machine shows a TPU or an NVIDIA GPU, without asking their drivers."""
+    return any(map(glob.glob, ("/dev/accel[0-9]*", "/dev/nvidia[0-9]*", "/dev/vfio/[0-9]*")))
+
+
+def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kernel], Run]:
+    """Runs a script once per target where its choices can differ.
+
+    Args:
+      script: what to run.
+      targets: names of chips; None captures on this machine's device, or where
+        there is none for a v5e and an H100.
+
+    Returns:
+      The distinct kernels in order of lowering, and what else there is to say.
+      A script that raises or dies still gives what was captured before.
+
+    Raises:
+      ToolkitError: no such script, function or target.
+    """
+    if not script.path.is_file():
+        raise ToolkitError(f"{script.path}: no such file", hint="the argument is a Python script")
+    on_device = targets is None and has_accelerator()
+    chips = [get_target(t).name for t in targets or [t.name for t in DEFAULT_TARGETS.values()]]
+    chips = list(dict.fromkeys(chips))
+    kernels: list[Kernel] = []
+    runs: list[Run] = []
+    done: set[str] = set()
+    for chip in chips:
+        if chip in done:
+            continue
+        # The first chip is the one that the script is told of.  Where it did not
+        # ask, another answer could not have changed what it did.
+        order = [chip] + [other for other in chips if other != chip]
+        captured, run, asked = _run_once(script, None if on_device else order)
+        kernels += [kernel for kernel in captured if not _contains(kernels, kernel)]
+        runs.append(run)
+        done |= {chip} if asked and not on_device else set(chips)
+    return kernels, _merged(runs, chips)
+
+
+def _contains(kernels: list[Kernel], kernel: Kernel) -> bool:
+    return any(
+        (k.name, k.backend, k.target, k.asm)
+        == (kernel.name, kernel.backend, kernel.target, kernel.asm)
+        for k in kernels
+    )
+
+
+def _merged(runs: list[Run], targets: list[str]) -> Run:
+    def union(field: str) -> tuple:
+        return tuple(dict.fromkeys(item for run in runs for item in getattr(run, field)))
+
+    tracebacks = [run.traceback for run in runs if run.traceback]
+    return Run(
+        targets=tuple(targets),
+        versions=runs[0].versions,
+        failures=union("failures"),
+        refusals=union("refusals"),
+        notes=union("notes"),
+        traceback=tracebacks[0] if tracebacks else None,
+        functions=union("functions"),
+    )
+
+
+def _run_once(script: Script, targets: list[str] | None) -> tuple[list[Kernel], Run, bool]:
+    with tempfile.TemporaryDirectory(prefix="mosaic-dump-") as directory:
+        out = Path(directory)
+        spec = {**dataclasses.asdict(script), "path": str(script.path), "targets": targets}
+        (out / "spec.json").write_text(json.dumps(spec))
+        environment = dict(os.environ)
+        environment["PYTHONPATH"] = os.pathsep.join(
+            filter(None, [*_roots(), environment.get("PYTHONPATH")])
+        )
+        if targets is not None:
+            environment["JAX_PLATFORMS"] = "cpu"
+            environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mosaic_toolkit.runner", directory],
+            env=environment,
+            stdout=2,  # what a script prints is talk; the data on stdout is ours
+        )
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            process.kill()
+            raise
+        kernels = [
+            load(path)
+            for path in sorted(out.glob("kernel-*.mlir"))
+            if path.with_suffix(".json").exists()
+        ]
+        result = out / "result.json"
+        if not result.exists():
+            return kernels, Run(targets=tuple(targets or ()), traceback=_death(code)), True
+        data = json.loads(result.read_text())
+        if "usage_error" in data:
+            raise ToolkitError(data["usage_error"], hint=data["hint"])
+        return kernels, Run.from_json(data["run"]), data["asked"]
+
+
+def _roots() -> list[str]:
+    """Where this process imports the toolkit and its passes from."""
+    package = Path(__file__).parent
+    passes = package.parent.parent / "passes"
+    return [str(package.parent)] + ([str(passes)] if (passes / "mosaic_passes").is_dir() else [])
+
+
+def _death(code: int) -> str:
+    if code < 0:
+        return f"the script's process was killed by {signal.Signals(-code).name}"
+    return f"the script ended its process with exit code {code}"
+
+
+# --- the script's side --------------------------------------------------------------
+
+
+def main(directory: Path) -> None:
+    spec = json.loads((directory / "spec.json").read_text())
+    targets = spec.pop("targets")
+    script = Script(
+        **{
+            **spec,
+            "path": Path(spec["path"]),
+            "argv": tuple(spec["argv"]),
+            "call_args": tuple(spec["call_args"]),
+        }
+    )
+    from .capture import recording
+
+    if script.devices:
+        import jax
+
+        jax.config.update("jax_num_cpu_devices", script.devices)
+    count = 0
+
+    def keep(kernel: Kernel) -> None:
+        nonlocal count
+        save(kernel, directory / f"kernel-{count:05d}.mlir")
+        count += 1
+
+    error: str | None = None
+    names: list[str] = []
+    with recording(targets, run=script.run, every_thread=True, on_kernel=keep) as captured:
+        try:
+            names = _execute(script)
+        except ToolkitError as problem:
+            _write(directory, {"usage_error": problem.message, "hint": problem.hint})
+            return
+        except SystemExit as stop:
+            if stop.code not in (None, 0):
+                error = f"the script exited with {stop.code!r}"
+        except BaseException:
+            error = _user_traceback(script.path)
+    run = Run(
+        targets=tuple(targets or ()),
+        versions=_versions(),
+        failures=tuple(captured.failures),
+        refusals=tuple(captured.refusals),
+        notes=tuple(captured.notes),
+        traceback=error,
+        functions=tuple(names) if not captured.kernels else (),
+    )
+    _write(directory, {"run": run.to_json(), "asked": captured.asked})
+
+
+def _write(directory: Path, data: dict[str, Any]) -> None:
+    partial = directory / "result.partial"
+    partial.write_text(json.dumps(data))
+    partial.rename(directory / "result.json")
+
+
+def _execute(script: Script) -> list[str]:
+    """Runs the script or its function; returns the names of the functions it defines."""
+    path = script.path.resolve()
+    sys.argv = [str(script.path), *script.argv]
+    sys.path[0] = str(path.parent)
+    if script.call is None:
+        runpy.run_path(str(script.path), run_name="__main__")
+        return _function_names(path)
+    module = runpy.run_path(str(script.path), run_name=path.stem)
+    function: Any = module.get(script.call.split(".")[0])
+    for attribute in script.call.split(".")[1:]:
+        function = getattr(function, attribute, None)
+    if not callable(function):
+        raise ToolkitError(
+            f"{script.path} defines no function '{script.call}'",
+            hint=f"it defines: {', '.join(_function_names(path)) or 'none'}",
+        )
+    args, kwargs = parse_call_args(script.call_args)
+    from .capture import lower
+
+    lower(function, *args, **kwargs)
+    return []
+
+
+def _function_names(path: Path) -> list[str]:
+    tree = ast.parse(path.read_bytes())
+    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+
+
+_SHORT_DTYPES = {
+    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
+    "s4": "int4", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
+    "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u4": "uint4", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "pred": "bool", "i1": "bool", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def parse_call_args(texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of a function: ``bf16[8,128]`` is an array, else a Python literal.
+
+    ``NAME=...`` passes it by name.
+
+    Raises:
+      ToolkitError: it is neither.
+    """
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if equals and name.isidentifier():
+            kwargs[name] = _parse_value(value)
+        else:
+            args.append(_parse_value(text))
+    return args, kwargs
+
+
+def _parse_value(text: str) -> Any:
+    import jax
+    import jax.numpy as jnp
+
+    array = re.fullmatch(r"\s*(\w+)\s*\[([\d,\s]*)\]\s*", text)
+    if array:
+        try:
+            dtype = jnp.dtype(_SHORT_DTYPES.get(array[1].lower(), array[1]))
+        except TypeError:
+            raise ToolkitError(
+                f"'{text}': no element type '{array[1]}'", hint="for example bf16[8,128]"
+            ) from None
+        return jax.ShapeDtypeStruct(tuple(int(d) for d in array[2].split(",") if d.strip()), dtype)
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        raise ToolkitError(
+            f"'{text}' is neither an array such as bf16[8,128] nor a Python literal",
+            hint="quote a string: \"'causal'\"",
+        ) from None
+
+
+def _user_traceback(path: Path) -> str:
+    """The traceback from the script's first frame on."""
+    kind, value, trace = sys.exc_info()
+    frame = trace
+    while frame and Path(frame.tb_frame.f_code.co_filename).resolve() != path.resolve():
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(kind, value, frame or trace)).rstrip()
+
+
+def _versions() -> tuple[tuple[str, str], ...]:
+    from . import __version__
+
+    found = [("python", platform.python_version()), ("mosaic-toolkit", __version__)]
+    for package in ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found.append((package, importlib.metadata.version(package)))
+    return tuple(found)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
