@@ -1,0 +1,122 @@
+"""Walks the operations of a kernel with the loops and conditions around each."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from ..jax_compat import ir
+from ..schedule import Copy, Loop, Synchronisation
+from .expressions import Expressions
+
+_LOOPS = {
+    "scf.for": "for",
+    "scf.while": "while",
+    "scf.parallel": "parallel",
+    "scf.forall": "parallel",
+}
+_CONDITIONS = frozenset({"scf.if", "scf.index_switch", "gpu.warp_execute_on_lane_0"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What surrounds an operation.
+
+    Attributes:
+      executions: how often it runs per grid step, None where data decides.
+      nesting: number of loops around it.
+      role: name of the role that runs it, empty for all.
+    """
+
+    executions: int | None = 1
+    nesting: int = 0
+    role: str = ""
+
+    def inside(self, trip_count: int | None) -> Place:
+        known = self.executions is not None and trip_count is not None
+        times = self.executions * trip_count if known else None
+        return dataclasses.replace(self, executions=times, nesting=self.nesting + 1)
+
+    def under_condition(self) -> Place:
+        return dataclasses.replace(self, executions=None)
+
+
+# Where each region of a branch between roles runs; None for any other operation.
+PlacesOf = Callable[[ir.Operation, Place], list[Place] | None]
+
+
+def walk(
+    block: ir.Block,
+    expressions: Expressions,
+    places_of: PlacesOf = lambda op, place: None,
+    place: Place = Place(),
+) -> Iterator[tuple[ir.Operation, Place]]:
+    """Every operation under `block` in order, each before the ones inside it."""
+    for view in block.operations:
+        op = view.operation
+        yield op, place
+        if not len(op.regions):
+            continue
+        if op.name in _LOOPS:
+            places = [place.inside(trip_count(op, expressions))] * len(op.regions)
+        elif op.name in _CONDITIONS:
+            places = places_of(op, place) or [place.under_condition()] * len(op.regions)
+        else:
+            places = [place] * len(op.regions)
+        for region, inner in zip(op.regions, places):
+            for child in region.blocks:
+                yield from walk(child, expressions, places_of, inner)
+
+
+def as_loop(op: ir.Operation, place: Place, expressions: Expressions) -> Loop | None:
+    """The operation as a loop of the schedule, None where it is none."""
+    kind = _LOOPS.get(op.name)
+    if kind is None:
+        return None
+    trips = trip_count(op, expressions)
+    return Loop(kind, trips, place.nesting, len(op.results), source_line(op.location), place.role)
+
+
+def trip_count(op: ir.Operation, expressions: Expressions) -> int | None:
+    """Steps of an ``scf.for`` with constant bounds; None for any other loop."""
+    if op.name != "scf.for":
+        return None
+    lower, upper, step = (expressions.constant(v) for v in list(op.operands)[:3])
+    if lower is None or upper is None or step is None or step <= 0:
+        return None
+    return max(0, -(-(upper - lower) // step))
+
+
+_FILE_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
+
+
+def source_line(location: ir.Location) -> str | None:
+    """``file:line`` of the Python line that a location names first."""
+    match = _FILE_LINE.search(str(location))
+    return f"{match[1].rsplit('/', 1)[-1]}:{match[2]}" if match else None
+
+
+def argument_name(argument: ir.Value, default: str) -> str:
+    """The name that a block argument has in its location, else `default`."""
+    location = argument.location
+    name = getattr(location, "name_str", None)
+    named = name and name.isidentifier() and isinstance(location.child_loc, ir.UnknownLoc)
+    return name if named else default
+
+
+def tally[Record: (Copy, Synchronisation)](records: Iterable[Record]) -> tuple[Record, ...]:
+    """Records that differ only in their counts become one with the sums, in first order."""
+    totals: dict[Record, tuple[int, int | None]] = {}
+    for record in records:
+        key = dataclasses.replace(record, operations=0, executions=0)
+        operations, executions = totals.get(key, (0, 0))
+        known = executions is not None and record.executions is not None
+        totals[key] = (
+            operations + record.operations,
+            executions + record.executions if known else None,
+        )
+    return tuple(
+        dataclasses.replace(key, operations=operations, executions=executions)
+        for key, (operations, executions) in totals.items()
+    )
