@@ -31,12 +31,13 @@ TRIED := $(if $(PYTHON),$(PYTHON),python3.14 python3.13 python3.12 python3 and p
 help:
 	@sed -n '1,4s/^# \{0,1\}//p' Makefile
 
-DUMP := dumps/matmul_tpu
+# The chip is named so that the demo is the same on a machine that has another one.
+BEFORE := dumps/matmul_tpu/matmul.mosaic_tpu.v5e
+AFTER := build/matmul_single_buffered.mlir
 demo: $(STAMP)
-	$(BIN)/mosaic-dump dumps/kernels/matmul_tpu.py --overwrite
-	$(BIN)/mosaic-dump apply $(DUMP)/matmul.mlir -p 'pipeline-depth{stages=1},canonicalize' \
-	  -o build/matmul_stages1.mlir
-	$(BIN)/mosaic-dump diff $(DUMP)/matmul.mlir build/matmul_stages1.mlir || test $$? -eq 1
+	$(BIN)/mosaic-dump dumps/kernels/matmul_tpu.py --target v5e --overwrite
+	$(BIN)/mosaic-dump apply $(BEFORE) -p 'pipeline-depth{stages=1},canonicalize' -o $(AFTER)
+	$(BIN)/mosaic-dump diff $(BEFORE) $(AFTER) || test $$? -eq 1
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n auto --maxprocesses=4 -m 'not corpus' $(ARGS)
