@@ -14,8 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-needs_cli = pytest.mark.xfail(strict=True, reason="mosaic_toolkit.cli is not there yet")
-
 ACME_PASS = '''
 import dataclasses
 
@@ -116,7 +114,6 @@ def test_the_wheel_is_imported_from_another_directory(bin_dir, tmp_path):
         assert Path(line).is_relative_to(bin_dir.parent)
 
 
-@needs_cli
 @pytest.mark.parametrize("command", [["mosaic-dump"], ["python", "-m", "mosaic_toolkit"]])
 def test_help_from_another_directory(bin_dir, tmp_path, command):
     program, *arguments = command
@@ -133,26 +130,22 @@ def test_version_is_the_same_everywhere(bin_dir, tmp_path):
     assert installed == imported
 
 
-@needs_cli
 def test_the_wheel_captures_a_kernel(bin_dir, tmp_path):
     script = ROOT / "dumps/kernels/add_any.py"
     succeeds(bin_dir / "mosaic-dump", script, cwd=tmp_path)
     assert list((tmp_path / "dumps/add_any").rglob("*.mlir"))
 
 
-@needs_cli
 def test_our_passes_are_found(bin_dir, tmp_path):
     assert "pipeline-depth" in succeeds(bin_dir / "mosaic-dump", "passes", cwd=tmp_path)
 
 
-@needs_cli
 def test_a_strangers_package_of_passes_is_found(bin_dir, acme, tmp_path):
     mosaic_dump = bin_dir / "mosaic-dump"
     assert "acme-report" not in succeeds(mosaic_dump, "passes", cwd=tmp_path)
     assert "acme-report" in succeeds(mosaic_dump, "passes", cwd=tmp_path, PYTHONPATH=str(acme))
 
 
-@needs_cli
 def test_two_packages_with_a_pass_of_one_name_are_both_named(bin_dir, acme, tmp_path):
     (acme / "acme_passes-1.0.dist-info/entry_points.txt").write_text(
         "[mosaic_toolkit.passes]\npipeline-depth = acme_passes:AcmeReport\n"

@@ -30,7 +30,7 @@ def render_listing(infos: Sequence[PassInfo]) -> str:
     blocks = []
     for info in infos:
         lines = [f"{info.name}  {info.summary or ''}".rstrip()]
-        lines += [f"    {option.usage()}" for option in info.options]
+        lines += [f"    {option.usage}" for option in info.options]
         lines.append(
             f"    for {', '.join(info.backends or ('any backend',))}; from {info.provider}"
         )
@@ -48,7 +48,7 @@ def listing_to_json(infos: Sequence[PassInfo]) -> list[dict[str, Any]]:
             "name": info.name,
             "summary": info.summary,
             "options": [
-                {"name": o.name, "usage": o.usage(), "required": o.required} for o in info.options
+                {"name": o.name, "usage": o.usage, "required": o.required} for o in info.options
             ],
             "backends": list(info.backends) if info.backends is not None else None,
             "level": info.level,
