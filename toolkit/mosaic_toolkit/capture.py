@@ -194,7 +194,7 @@ _ANONYMOUS = {
 
 def _best_name(*candidates: str | None) -> str:
     """The first name that says something."""
-    named = [name for name in candidates if name and name not in _ANONYMOUS]
+    named = [name for name in candidates if name and name.strip("_") and name not in _ANONYMOUS]
     return (named or ["kernel"])[0]
 
 

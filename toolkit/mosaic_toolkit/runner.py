@@ -62,12 +62,13 @@ def has_accelerator() -> bool:
 
 
 def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kernel], Run]:
-    """Runs a script once per target where its choices can differ.
+    """Runs a script and captures its kernels.
 
     Args:
       script: what to run.
-      targets: names of chips; None captures on this machine's device, or where
-        there is none for a v5e and an H100.
+      targets: names of chips: the script runs as each of them, once where it does
+        not ask for the device.  None runs it on this machine's device; where there
+        is none as a v5e, and if that lowers nothing or raises, as an H100.
 
     Returns:
       The distinct kernels in order of lowering, and what else there is to say.
@@ -78,50 +79,62 @@ def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kern
     """
     if not script.path.is_file():
         raise ToolkitError(f"{script.path}: no such file", hint="the argument is a Python script")
-    on_device = targets is None and has_accelerator()
+    if targets is None and has_accelerator():
+        return _merged([_run_once(script, None)])
+    by_default = targets is None
     chips = [get_target(t).name for t in targets or [t.name for t in DEFAULT_TARGETS.values()]]
     chips = list(dict.fromkeys(chips))
-    kernels: list[Kernel] = []
-    runs: list[Run] = []
-    done: set[str] = set()
+    outcomes: list[_Outcome] = []
     for chip in chips:
-        if chip in done:
-            continue
-        # The first chip is the one that the script is told of.  Where it did not
-        # ask, another answer could not have changed what it did.
-        order = [chip] + [other for other in chips if other != chip]
-        captured, run, asked = _run_once(script, None if on_device else order)
-        kernels += [kernel for kernel in captured if not _contains(kernels, kernel)]
-        runs.append(run)
-        done |= {chip} if asked and not on_device else set(chips)
-    return kernels, _merged(runs, chips)
+        # Kernels are lowered for all the chips; the first is what the script is told.
+        outcome = _run_once(script, [chip] + [other for other in chips if other != chip])
+        if by_default and outcome.kernels and outcome.run.traceback is None:
+            return _merged([outcome])
+        if not outcome.asked:  # another answer could not have changed what it did
+            return _merged([*outcomes, outcome])
+        outcomes.append(outcome.only_for(chip, chips))
+    if by_default and len(outcomes) > 1:
+        return _merged([max(outcomes, key=lambda o: (len(o.kernels), o.run.traceback is None))])
+    return _merged(outcomes)
 
 
-def _contains(kernels: list[Kernel], kernel: Kernel) -> bool:
-    return any(
-        (k.name, k.backend, k.target, k.asm)
-        == (kernel.name, kernel.backend, kernel.target, kernel.asm)
-        for k in kernels
-    )
+@dataclasses.dataclass(frozen=True)
+class _Outcome:
+    """One run: its kernels, what else came of it, and whether it asked for the device."""
+
+    kernels: list[Kernel]
+    run: Run
+    asked: bool
+
+    def only_for(self, chip: str, chips: list[str]) -> _Outcome:
+        """Less what was lowered for the other chips, which the script was not told of."""
+        others = set(chips) - {chip}
+        kept = [kernel for kernel in self.kernels if kernel.target not in others]
+        failures = tuple(f for f in self.run.failures if f.target not in others)
+        return _Outcome(kept, dataclasses.replace(self.run, failures=failures), self.asked)
 
 
-def _merged(runs: list[Run], targets: list[str]) -> Run:
+def _merged(outcomes: list[_Outcome]) -> tuple[list[Kernel], Run]:
     def union(field: str) -> tuple:
-        return tuple(dict.fromkeys(item for run in runs for item in getattr(run, field)))
+        return tuple(dict.fromkeys(item for o in outcomes for item in getattr(o.run, field)))
 
-    tracebacks = [run.traceback for run in runs if run.traceback]
-    return Run(
-        targets=tuple(targets),
-        versions=runs[0].versions,
+    distinct: dict[tuple[str, ...], Kernel] = {}
+    for kernel in (kernel for outcome in outcomes for kernel in outcome.kernels):
+        distinct.setdefault((kernel.name, kernel.backend, kernel.target, kernel.asm), kernel)
+    tracebacks = [o.run.traceback for o in outcomes if o.run.traceback]
+    merged = Run(
+        targets=union("targets"),
+        versions=outcomes[0].run.versions,
         failures=union("failures"),
         refusals=union("refusals"),
         notes=union("notes"),
         traceback=tracebacks[0] if tracebacks else None,
         functions=union("functions"),
     )
+    return list(distinct.values()), merged
 
 
-def _run_once(script: Script, targets: list[str] | None) -> tuple[list[Kernel], Run, bool]:
+def _run_once(script: Script, targets: list[str] | None) -> _Outcome:
     with tempfile.TemporaryDirectory(prefix="mosaic-dump-") as directory:
         out = Path(directory)
         spec = {**dataclasses.asdict(script), "path": str(script.path), "targets": targets}
@@ -153,11 +166,12 @@ def _run_once(script: Script, targets: list[str] | None) -> tuple[list[Kernel], 
         ]
         result = out / "result.json"
         if not result.exists():
-            return kernels, Run(targets=tuple(targets or ()), traceback=_death(code)), True
+            run = Run(targets=tuple(targets or ()), traceback=_death(code))
+            return _Outcome(kernels, run, asked=True)
         data = json.loads(result.read_text())
         if "usage_error" in data:
             raise ToolkitError(data["usage_error"], hint=data["hint"])
-        return kernels, Run.from_json(data["run"]), data["asked"]
+        return _Outcome(kernels, Run.from_json(data["run"]), data["asked"])
 
 
 def _roots() -> list[str]:

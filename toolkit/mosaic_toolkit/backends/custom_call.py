@@ -44,11 +44,7 @@ def array_types(values: Any) -> tuple[ArrayType, ...]:
 def aliases(call: ir.Operation) -> tuple[tuple[int, int], ...]:
     """(operand, result) pairs of ``output_operand_aliases``."""
     pairs = []
-    for alias in (
-        call.attributes["output_operand_aliases"]
-        if "output_operand_aliases" in call.attributes
-        else ()
-    ):
+    for alias in call.attributes.get("output_operand_aliases") or ():
         text = str(alias)
         operand = int(re.search(r"operand_index = (\d+)", text)[1])  # type: ignore[index]
         result = re.search(r"output_tuple_indices = \[(\d+)\]", text)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import functools
 import io
 import re
+import sys
 
-import jaxlib.mosaic.python.mosaic_gpu as mosaic_gpu  # noqa: F401
+import jaxlib.mosaic.python.mosaic_gpu as mosaic_gpu
 import jaxlib.mosaic.python.tpu as tpu
 from jaxlib import version as jaxlib_version
 from jaxlib.mlir import ir
@@ -19,6 +20,10 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import stablehlo
 from jaxlib.mlir.passmanager import PassManager
 from jaxlib.triton import dialect as triton
+
+# Where the bindings look for the Python classes of Triton's operations.  They do not
+# remember a failed import: without this, each operation that they return costs four.
+sys.modules.setdefault("jaxlib.mlir.dialects.tt", triton)
 
 __all__ = ["PassManager", "ir", "jaxlib_version", "mosaic_gpu", "tpu", "triton"]
 
@@ -75,7 +80,7 @@ def _restore_elided(op: ir.Operation) -> ir.WalkResult:
             if _IN_PARSER_BUFFER.fullmatch(str(last.location)):
                 last.operation.location = op.location
     if op.name == "llvm.mlir.global":
-        unnamed = op.attributes["unnamed_addr"] if "unnamed_addr" in op.attributes else None
+        unnamed = op.attributes.get("unnamed_addr")
         if unnamed is not None and unnamed.value == 0:  # the parser's default for "absent"
             del op.attributes["unnamed_addr"]
     return ir.WalkResult.ADVANCE

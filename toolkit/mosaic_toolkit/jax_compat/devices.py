@@ -19,10 +19,9 @@ from ..targets import Target
 
 # Modules of JAX that decide what to lower rather than where to run it.
 _ASK_FOR_THE_TARGET = (
-    "jax._src.gpu_info",
-    "jax._src.mesh",
-    "jax._src.pallas",
-    "jax._src.tpu_info",
+    "jax._src.mesh.",
+    "jax._src.pallas.",
+    "jax._src.tpu_info.",
 )
 
 # Asks for the client of a lowering platform, to know the compiler's version.
@@ -45,8 +44,8 @@ _ONLY_ON = {
 
 
 def _wants_the_truth(module: str) -> bool:
-    private = module.startswith(("jax._src", "jaxlib"))
-    return private and not module.startswith(_ASK_FOR_THE_TARGET)
+    private = module.startswith(("jax._src.", "jaxlib."))
+    return private and not f"{module}.".startswith(_ASK_FOR_THE_TARGET)
 
 
 @contextlib.contextmanager
