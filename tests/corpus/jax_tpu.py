@@ -233,13 +233,13 @@ def _splash_cases() -> Iterator[Case]:
                         every = jnp.tril(jnp.ones((heads, *shape), bool))
                     else:
                         every = masks.MultiHeadMask([head_masks[mask]() for _ in range(heads)])
-                kernel = build(
-                    every,
-                    block_sizes=sizes,
-                    head_shards=1,
-                    q_seq_shards=1,
-                    attn_logits_soft_cap=cap,
-                )
+                    kernel = build(
+                        every,
+                        block_sizes=sizes,
+                        head_shards=1,
+                        q_seq_shards=1,
+                        attn_logits_soft_cap=cap,
+                    )
                 return kernel(q, k, v, **options)
 
             return (gradient(fn, (0, 1, 2)) if backward else fn), args
@@ -353,7 +353,7 @@ def _megablox_cases() -> Iterator[Case]:
     modules = (OPS + "megablox.gmm",)
     m, k, n, groups = 512, 256, 384, 8
 
-    def grouped(dtype, backward, transposed, tiling=(128, 128, 128)):
+    def grouped(dtype, backward, transposed, k=k, tiling=(128, 128, 128)):
         def call() -> Call:
             from jax.experimental.pallas.ops.tpu.megablox import gmm
 
@@ -398,7 +398,7 @@ def _megablox_cases() -> Iterator[Case]:
         "gmm_bf16_bwd": grouped("bfloat16", True, False),
         "gmm_f32_bwd": grouped("float32", True, False),
         "gmm_transposed_bwd": grouped("bfloat16", True, True),
-        "gmm_ragged_tiles_fwd": grouped("bfloat16", False, False, (128, 192, 128)),
+        "gmm_partial_tile_fwd": grouped("bfloat16", False, False, k=320),
         "gmm_sharded": sharded,
         "tgmm_existing_out": transposed,
     }.items():

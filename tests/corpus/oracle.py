@@ -10,7 +10,9 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -25,41 +27,37 @@ class Lowered:
 
     Attributes:
       call_target: of its custom call.
-      payload_sha256: digest of the module as JAX embedded it.
+      payload: the kernel's module as JAX embedded it, bytecode.
     """
 
     call_target: str
-    payload_sha256: str
+    payload: bytes
 
 
 @contextlib.contextmanager
 def pretending(target: str) -> Iterator[str]:
     """Makes JAX's devices answer as `target`; yields the platform to lower for."""
     import jax
-    from jax._src.mesh import AbstractDevice
-    from jax.sharding import AbstractMesh
     from jaxlib._jax import Device
 
     chip = get_target(target)
     answers: dict[str, Any] = {
         "platform": chip.device_platform,
         "device_kind": chip.device_kind,
-        "num_cores": chip.num_cores,
-        "core_count": chip.num_cores,
     }
-    if chip.compute_capability:
+    if chip.platform == "tpu":
+        answers["num_cores"] = chip.num_cores
+    else:
+        answers["core_count"] = chip.num_cores
         answers["compute_capability"] = chip.compute_capability
     jax.devices()
     before = {name: vars(Device)[name] for name in answers if name in vars(Device)}
-    abstract = AbstractDevice(
-        device_kind=chip.device_kind, num_cores=chip.num_cores, platform=chip.platform
-    )
     try:
         for name, answer in answers.items():
             setattr(Device, name, property(lambda _, answer=answer: answer))
         with (
             mock.patch.object(jax, "default_backend", lambda: chip.device_platform),
-            jax.sharding.use_abstract_mesh(AbstractMesh((), (), abstract_device=abstract)),
+            _cuda_versions(chip.platform),
         ):
             yield chip.platform
     finally:
@@ -68,6 +66,22 @@ def pretending(target: str) -> Iterator[str]:
                 setattr(Device, name, before[name])
             else:
                 delattr(Device, name)
+
+
+@contextlib.contextmanager
+def _cuda_versions(platform: str) -> Iterator[None]:
+    """Stands in for the version numbers that JAX has where its CUDA plugin is installed."""
+    import jax._src.lib
+
+    if platform != "cuda" or jax._src.lib.cuda_versions is not None:
+        yield
+        return
+    versions = types.SimpleNamespace(cuda_runtime_get_version=lambda: 13000)
+    with contextlib.ExitStack() as stack:
+        for module in list(sys.modules.values()):
+            if vars(module).get("cuda_versions", versions) is None:
+                stack.enter_context(mock.patch.object(module, "cuda_versions", versions))
+        yield
 
 
 def lower(make: Callable[[], Call], target: str) -> list[Lowered]:
@@ -90,11 +104,26 @@ def kernels(module: Any) -> list[Lowered]:
         if op.name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if (payload := _payload(target, op.attributes)) is not None:
-                found.append(Lowered(target, hashlib.sha256(payload).hexdigest()))
+                found.append(Lowered(target, payload))
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     return found
+
+
+def digest(payload: bytes) -> str:
+    """Equal for modules that differ at most in their locations.
+
+    Whoever calls JAX leaves frames of their own in those.
+    """
+    from jaxlib.mlir import ir
+    from mosaic_toolkit import jax_compat
+
+    context = jax_compat.make_context()
+    context.allow_unregistered_dialects = True
+    module = ir.Module.parse(payload, context)
+    text = module.operation.get_asm(print_generic_op_form=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _payload(target: str, attributes: Any) -> bytes | None:
@@ -107,17 +136,3 @@ def _payload(target: str, attributes: Any) -> bytes | None:
         return attributes["mhlo.backend_config"]["ir"].value_bytes
     return None
 
-
-def calls_of_other_kind(module: Any, known: Sequence[str]) -> set[str]:
-    """Targets of custom calls that are neither kernels nor in `known`."""
-    from jaxlib.mlir import ir
-
-    found: set[str] = set()
-
-    def visit(op):
-        if op.name == "stablehlo.custom_call":
-            found.add(ir.StringAttr(op.attributes["call_target_name"]).value)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    return found - set(known)

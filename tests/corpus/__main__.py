@@ -1,0 +1,68 @@
+"""`python -m tests.corpus`: captures the whole corpus and says what was missed."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+import sys
+import time
+
+from . import completeness
+from .cases import selected
+from .outcome import CAPTURED, Outcome
+from .pool import run_all
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
+    parser.add_argument("--only", action="append", default=[], metavar="GLOB")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--timeout", type=float, default=300, help="seconds for one case")
+    parser.add_argument("--json", metavar="FILE", help="write every outcome there")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print tracebacks")
+    options = parser.parse_args(argv)
+
+    pairs = selected(options.only)
+    if not pairs:
+        print(f"no case matches {' '.join(options.only)}", file=sys.stderr)
+        return 2
+    start = time.monotonic()
+    outcomes = []
+    for outcome in run_all(pairs, jobs=options.jobs, timeout=options.timeout):
+        outcomes.append(outcome)
+        print(_line(outcome), flush=True)
+        if options.verbose and outcome.detail:
+            print(outcome.detail)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([dataclasses.asdict(outcome) for outcome in outcomes], file, indent=1)
+    unreached = [] if options.only else completeness.unreached(outcomes)
+    print(_table(outcomes, unreached, time.monotonic() - start))
+    return 0 if all(outcome.good for outcome in outcomes) and not unreached else 1
+
+
+def _line(outcome: Outcome) -> str:
+    kernels = f"{len(outcome.kernels)} kernels" if outcome.status == CAPTURED else outcome.cause
+    return f"{outcome.status:<20} {outcome.seconds:6.1f} s  {outcome.name}  {kernels}"
+
+
+def _table(outcomes: list[Outcome], unreached: list[str], seconds: float) -> str:
+    kernels = [kernel for outcome in outcomes for kernel in outcome.kernels]
+    by_backend = collections.Counter((k["backend"], k["level"]) for k in kernels)
+    lines = ["", f"{len(outcomes)} cases, {len(kernels)} kernels captured, {seconds:.0f} s"]
+    lines += [f"  {n:5}  {backend} ({level})" for (backend, level), n in sorted(by_backend.items())]
+    lines.append("")
+    for status, n in collections.Counter(o.status for o in outcomes).most_common():
+        lines.append(f"{n:7}  {status}")
+        causes = collections.Counter(o.cause for o in outcomes if o.status == status and o.cause)
+        lines += [f"{count:14}  {cause}" for cause, count in causes.most_common()]
+    if unreached:
+        lines += ["", f"{len(unreached)} kernels of the libraries that no case reached:"]
+        lines += [f"  {site}" for site in unreached]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""Runs cases one after another in a process of its own.
+
+Reads ``name@target``, one a line; answers each with one line of JSON.  A crash
+of MLIR or a case that hangs then costs that case alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+import warnings
+
+from . import oracle, sites
+from .case import Case
+from .outcome import CAPTURED, CHECK_FAILED, MISSED, REFUSED, WRONG_CASE, Outcome, cause_of
+
+
+def run(case: Case, target: str) -> Outcome:
+    """Captures one case, compares with what JAX lowers, and checks every kernel."""
+    start = time.monotonic()
+    outcome = _run(case, target)
+    outcome.seconds = round(time.monotonic() - start, 2)
+    return outcome
+
+
+def _run(case: Case, target: str) -> Outcome:
+    import jax
+    from mosaic_toolkit.capture import capture
+
+    name = f"{case.name}@{target}"
+    captured, failure = [], None
+    jax.clear_caches()
+    try:
+        fn, args = case.make()
+        captured = capture(fn, *args, target=target)
+    except Exception as error:
+        failure = error
+    kernels = [
+        {"name": k.name, "backend": k.backend, "level": k.level, "bytes": len(k.asm)}
+        for k in captured
+    ]
+    jax.clear_caches()
+    try:
+        with sites.watching() as seen:
+            lowered = oracle.lower(case.make, target)
+    except Exception as error:
+        status = REFUSED if case.may_refuse(cause_of(error)) else WRONG_CASE
+        if captured:
+            return Outcome(name, MISSED, "captured what JAX refuses: " + cause_of(error), _text(error))
+        return Outcome(name, status, cause_of(error), _text(error))
+    found = sorted(map(list, seen))
+    if not lowered:
+        return Outcome(name, WRONG_CASE, "lowers to no kernel", kernels=kernels)
+    if failure is not None:
+        return Outcome(name, MISSED, cause_of(failure), _text(failure), kernels, found)
+    return _checked(Outcome(name, CAPTURED, "", "", kernels, found), captured, lowered)
+
+
+def _checked(outcome: Outcome, captured: list, lowered: list[oracle.Lowered]) -> Outcome:
+    from .checks import CHECKS
+
+    for kernel in captured:
+        for check in CHECKS:
+            try:
+                check(kernel)
+            except Exception as error:
+                outcome.status = CHECK_FAILED
+                outcome.cause = f"{check.__name__}: {cause_of(error)}"
+                outcome.detail = f"kernel {kernel.name}\n{_text(error)}"
+                return outcome
+    ours = {_main_payload(kernel) for kernel in captured}
+    theirs = {kernel.payload for kernel in lowered}
+    if ours != theirs:
+        ours, theirs = (set(map(oracle.digest, payloads)) for payloads in (ours, theirs))
+    if ours != theirs:
+        outcome.status = MISSED
+        outcome.cause = f"{len(theirs - ours)} of JAX's {len(theirs)} kernels differ from ours"
+    return outcome
+
+
+def _main_payload(kernel) -> bytes:
+    """The kernel's module, less what JAX stores beside it."""
+    from mosaic_toolkit.backends import get_backend
+
+    parts = get_backend(kernel.backend).encode(kernel)
+    (module,) = (parts[key] for key in ("body", "module", "ir") if key in parts)
+    return module
+
+
+def _text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))[-6000:]
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print must not mix with the answers
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    from .cases import all_cases
+
+    cases = {case.name: case for case in all_cases()}
+    for line in sys.stdin:
+        name, _, target = line.strip().rpartition("@")
+        outcome = run(cases[name], target)
+        print(json.dumps(dataclasses.asdict(outcome)), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
