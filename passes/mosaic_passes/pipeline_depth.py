@@ -24,8 +24,8 @@ class PipelineDepth(Pass):
     With one buffer, a block is copied between grid steps; with two, the next
     block arrives while this one is in use.  An operand is a window where the
     grid pipeline moves it block by block; operands that the kernel copies
-    itself are not.  Unless it is named, a window whose block never changes
-    keeps its one buffer: it has no next block to copy.
+    itself are not.  Unless it is named, a window whose block never changes is
+    left alone: it has no next block to copy.
 
     Rewrite: pipeline_mode = #tpu.pipeline_mode<double_buffered> (or none)
       -> pipeline_mode = #tpu.pipeline_mode<synchronous>
@@ -46,9 +46,7 @@ class PipelineDepth(Pass):
         entry = check_has_grid_windows(graph)
         windows = _windows(entry)
         check_any_pipelined(windows)
-        chosen = check_buffers_exist(windows, self.buffers) or _all_useful(
-            windows, self.stages, graph
-        )
+        chosen = check_buffers_exist(windows, self.buffers) or _moving(windows, graph)
         for window in chosen:
             check_revisit_allows(window, self.stages)
         params = list(entry.attributes["window_params"])
@@ -164,8 +162,8 @@ def _windows(entry: ir.Operation) -> list[_Window]:
     return windows
 
 
-def _all_useful(windows: list[_Window], stages: int, graph: Graph) -> list[_Window]:
-    still = _constant_functions(graph) if stages > 1 else frozenset()
+def _moving(windows: list[_Window], graph: Graph) -> list[_Window]:
+    still = _constant_functions(graph)
     return [
         window
         for window in windows
