@@ -14,7 +14,6 @@ from ..schedule import (
     Buffer,
     Copy,
     GridDimension,
-    Role,
     Schedule,
     Semaphore,
     Synchronisation,
@@ -227,7 +226,15 @@ class _Reader:
             self.semaphores.append(Semaphore(name, "mbarrier", count, bytes=size))
             return
         offset = op.attributes["offset"].value if "offset" in op.attributes else None
-        self._buffer(value, self._numbered("smem"), "allocation", "smem", offset)
+        if "alias_id" not in op.attributes:
+            return self._buffer(value, self._numbered("region"), "allocation", "smem", offset)
+        # Canonicalisation makes several slices, of other shapes, of one allocation.
+        name = f"smem{op.attributes['alias_id'].value}"
+        if name in self.names.values():
+            self.names[value] = name
+        else:
+            self._buffer(value, name, "allocation", "smem", offset)
+        return None
 
     def _arrivals(self, op: ir.Operation) -> None:
         name = self._root_name(op.operands[0])
