@@ -197,6 +197,34 @@ def test_revisiting_in_any_order_takes_one_buffer():
         apply(kernel, 2)
 
 
+def test_buffers_that_the_chip_has_no_room_for_are_refused():
+    def call(x):
+        def body(x_ref, o_ref):
+            o_ref[...] = x_ref[...]
+
+        mode = pl.Buffered(1)
+        block = pl.BlockSpec((1536, 1024), lambda i: (i, 0), pipeline_mode=mode)
+        return pl.pallas_call(body, grid=(4,), in_specs=[block], out_specs=block, out_shape=x)(x)
+
+    large = jax.ShapeDtypeStruct((6144, 1024), jnp.float32)
+    for_v5e = the_kernel(call, large)
+    assert set(depths(apply(for_v5e, 2)).values()) == {2}
+    for_v4 = dataclasses.replace(for_v5e, target="v4")
+    with pytest.raises(
+        Refused, match=r"2 stages need 24\.0 MiB of VMEM, v4 has 16\.0 MiB \(kernel"
+    ):
+        apply(for_v4, 2)
+    with pytest.raises(Refused, match=r"2 stages need 18\.0 MiB of VMEM"):
+        apply(for_v4, 2, buffers=("x_ref",))
+    assert apply(for_v4, 1) is for_v4
+
+
+def test_window_params_that_fit_no_operands_are_refused(scaled):
+    asm = scaled.asm.replace("scalar_prefetch = 0", "scalar_prefetch = 3")
+    with pytest.raises(Refused, match="5 window_params for 2 operands"):
+        apply(dataclasses.replace(scaled, asm=asm), 1)
+
+
 def test_a_kernel_without_a_grid_is_refused():
     kernel = the_kernel(pl.pallas_call(add, out_shape=X), X, X)
     with pytest.raises(Refused, match="has no grid windows: it runs once") as caught:

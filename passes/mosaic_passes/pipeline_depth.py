@@ -6,9 +6,12 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from mosaic_toolkit.backends.nest import argument_name
+from mosaic_toolkit.backends.storage import size_of, space_of
 from mosaic_toolkit.errors import Refused
 from mosaic_toolkit.jax_compat import ir
 from mosaic_toolkit.passes import Pass
+from mosaic_toolkit.schedule import raise_schedule
+from mosaic_toolkit.targets import MiB, get_target
 
 if TYPE_CHECKING:
     from mosaic_toolkit.graph import Graph
@@ -49,13 +52,15 @@ class PipelineDepth(Pass):
         chosen = check_buffers_exist(windows, self.buffers) or _moving(windows, graph)
         for window in chosen:
             check_revisit_allows(window, self.stages)
+        changed = [window for window in chosen if window.mode != _MODES[self.stages]]
+        if not changed:
+            return
+        check_memory_fits(graph, changed, self.stages)
         params = list(entry.attributes["window_params"])
-        for window in chosen:
-            if window.mode != _MODES[self.stages]:
-                params[window.number] = _with_mode(window.params, _MODES[self.stages])
-        if params != list(entry.attributes["window_params"]):
-            with graph.module.context:
-                graph.set_attribute(entry, "window_params", ir.ArrayAttr.get(params))
+        for window in changed:
+            params[window.number] = _with_mode(window.params, _MODES[self.stages])
+        with graph.context:
+            graph.set_attribute(entry, "window_params", ir.ArrayAttr.get(params))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +70,13 @@ class _Window:
     Attributes:
       names: what a user may call it; the first is its own name if it has one.
       number: its place among the kernel's inputs and outputs.
+      type: of the memref that the kernel's body sees: one block.
       params: its entry of ``window_params``.
     """
 
     names: tuple[str, ...]
     number: int
+    type: ir.Type
     params: dict[str, ir.Attribute]
 
     @property
@@ -148,17 +155,41 @@ def check_revisit_allows(window: _Window, stages: int) -> None:
         )
 
 
+def check_memory_fits(graph: Graph, changed: list[_Window], stages: int) -> None:
+    """The chip has room for the second buffers, as far as sizes are known.
+
+    Sizes are packed: the compiler's tiling can only make them larger.
+    """
+    kernel = graph.kernel()
+    memory, target = raise_schedule(kernel).memory(), get_target(kernel.target)
+    for space in {space_of(window.type, "vmem") for window in changed} if stages > 1 else ():
+        used, capacity = memory.get(space), target.capacity(space)
+        blocks = [size_of(w.type) for w in changed if space_of(w.type, "vmem") == space]
+        if used is None or capacity is None or None in blocks:
+            continue
+        needed = used + sum(filter(None, blocks))
+        if needed > capacity:
+            raise Refused(
+                f"{stages} stages need {needed / MiB:.1f} MiB of {space.upper()}, "
+                f"{target} has {capacity / MiB:.1f} MiB",
+                hint="use smaller blocks, or name fewer windows: buffers=A,B",
+            )
+
+
 def _windows(entry: ir.Operation) -> list[_Window]:
     """The kernel's inputs and outputs; they follow grid indices and scalar prefetch."""
     first = len(entry.attributes["iteration_bounds"])
     if "scalar_prefetch" in entry.attributes:
         first += entry.attributes["scalar_prefetch"].value
-    arguments = list(entry.regions[0].blocks[0].arguments)
+    arguments, every = list(entry.regions[0].blocks[0].arguments), entry.attributes["window_params"]
+    if first + len(every) > len(arguments):
+        raise Refused(f"{len(every)} window_params for {len(arguments) - first} operands")
     windows = []
-    for number, params in enumerate(entry.attributes["window_params"]):
-        by_index = f"arg{first + number}"
-        names = dict.fromkeys([argument_name(arguments[first + number], by_index), by_index])
-        windows.append(_Window(tuple(names), number, {item.name: item.attr for item in params}))
+    for number, params in enumerate(every):
+        argument, by_index = arguments[first + number], f"arg{first + number}"
+        names = dict.fromkeys([argument_name(argument, by_index), by_index])
+        fields = {item.name: item.attr for item in params}
+        windows.append(_Window(tuple(names), number, argument.type, fields))
     return windows
 
 
