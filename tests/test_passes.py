@@ -24,7 +24,7 @@ module @tiny { func.func @tiny(%x: i32) -> i32 {
   %sum = arith.addi %x, %zero : i32
   return %sum : i32 } }
 """
-KERNEL = Kernel("tiny", "mosaic_tpu", "dialect", "v5e", ASM, source="tiny.py:3")
+KERNEL = Kernel("tiny", "mosaic_tpu", "dialect", "v5e", ASM, source="somewhere/tiny.py:3")
 
 
 @dataclasses.dataclass(frozen=True)

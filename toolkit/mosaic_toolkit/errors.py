@@ -36,7 +36,7 @@ class CaptureError(ToolkitError):
 
 
 class PassPipelineError(ToolkitError):
-    """A pass pipeline's text is malformed, or names an unknown pass or option."""
+    """A pipeline's text is malformed or names what is unknown, or a pass does not load or has a bug."""
 
 
 class Refused(ToolkitError):

@@ -131,7 +131,7 @@ class StepResult:
 
 def where(kernel: Kernel) -> str:
     """The kernel's name and Python line, for an error message."""
-    at = f", {kernel.source}" if kernel.source else ""
+    at = f", {Path(kernel.source).name}" if kernel.source else ""
     return f"kernel '{kernel.name}'{at}"
 
 
