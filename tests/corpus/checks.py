@@ -12,6 +12,7 @@ from pathlib import Path
 
 from mosaic_toolkit import jax_compat
 from mosaic_toolkit.capture import payload_matches
+from mosaic_toolkit.graph import Graph
 from mosaic_toolkit.kernel import Kernel, load, save
 
 
@@ -31,8 +32,6 @@ def encodes_to_the_captured_payload(kernel: Kernel) -> None:
 
 
 def builds_a_graph(kernel: Kernel) -> None:
-    from mosaic_toolkit.graph import Graph
-
     assert Graph(kernel).nx.number_of_nodes() > 0, "the graph is empty"
 
 
@@ -40,4 +39,5 @@ CHECKS: tuple[Callable[[Kernel], None], ...] = (
     prints_parses_prints,
     saves_and_loads,
     encodes_to_the_captured_payload,
+    builds_a_graph,
 )

@@ -195,12 +195,12 @@ def _attention_mgpu_cases() -> Iterator[Case]:
 
     for variant, case in {
         "f16_fwd": make("attention", "float16"),
-        "bf16_gqa_fwd": make("attention", "bfloat16", kv_heads=2, residuals=True),
+        "gqa_residuals_fwd": make("attention", "float16", kv_heads=2, residuals=True),
         "causal_fwd": make("attention", "float16", causal=True),
         "head_64_fwd": make("attention", "float16", head_dim=64, use_schedule_barrier=False),
         "f16_bwd": make("attention", "float16", backward=True, head_dim=64),
         "two_warpgroups_bwd": make(
-            "attention", "bfloat16", backward=True, head_dim=64, compute_wgs_bwd=2
+            "attention", "float16", backward=True, head_dim=64, compute_wgs_bwd=2
         ),
         "pipeline_emitter_fwd": make("attention_with_pipeline_emitter", "float16"),
         "pipeline_emitter_residuals_fwd": make(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import hashlib
 import json
 import sys
 import types
@@ -23,15 +22,19 @@ from .case import Call
 
 @dataclasses.dataclass(frozen=True)
 class Lowered:
-    """One kernel in the StableHLO that JAX made.
+    """The kernels that JAX made of one call.
 
     Attributes:
-      call_target: of its custom call.
-      payload: the kernel's module as JAX embedded it, bytecode.
+      payloads: each kernel's module as JAX embedded it in StableHLO, bytecode.
+      warpgroup: text of each Mosaic GPU module with Warpgroup semantics before JAX
+        lowers it further.  What that gives depends on locations and on the context,
+        so that two equal modules need not lower to equal bytes.
+      lane: how many Mosaic GPU modules have Lane semantics.
     """
 
-    call_target: str
-    payload: bytes
+    payloads: list[bytes]
+    warpgroup: list[str]
+    lane: int
 
 
 @contextlib.contextmanager
@@ -84,46 +87,58 @@ def _cuda_versions(platform: str) -> Iterator[None]:
         yield
 
 
-def lower(make: Callable[[], Call], target: str) -> list[Lowered]:
-    """The kernels that JAX lowers the call to, in the order of its StableHLO."""
+def lower(make: Callable[[], Call], target: str) -> Lowered:
+    """What JAX lowers the call to."""
     import jax
+    from jax.experimental.mosaic.gpu import core
+    from jax.experimental.pallas.mosaic_gpu import LoweringSemantics
+
+    warpgroup: list[str] = []
+    lane = 0
+    lower_further = core.lower_mgpu_module
+
+    def seen(module, launch, semantics, **options):
+        nonlocal lane
+        if semantics == LoweringSemantics.Warpgroup:
+            warpgroup.append(_text(module))
+        else:
+            lane += 1
+        return lower_further(module, launch, semantics, **options)
 
     fn, args = make()
-    with pretending(target) as platform:
+    with pretending(target) as platform, mock.patch.object(core, "lower_mgpu_module", seen):
         lowered = jax.jit(fn).trace(*args).lower(lowering_platforms=(platform,))
-    return kernels(lowered.compiler_ir("stablehlo"))
+    return Lowered(_payloads(lowered.compiler_ir("stablehlo")), warpgroup, lane)
 
 
-def kernels(module: Any) -> list[Lowered]:
-    """The kernels in a StableHLO module."""
+def _payloads(module: Any) -> list[bytes]:
     from jaxlib.mlir import ir
 
-    found: list[Lowered] = []
+    found: list[bytes] = []
 
     def visit(op):
         if op.name == "stablehlo.custom_call":
             target = ir.StringAttr(op.attributes["call_target_name"]).value
             if (payload := _payload(target, op.attributes)) is not None:
-                found.append(Lowered(target, payload))
+                found.append(payload)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
     return found
 
 
-def digest(payload: bytes) -> str:
-    """Equal for modules that differ at most in their locations.
-
-    Whoever calls JAX leaves frames of their own in those.
-    """
+def without_locations(module: str | bytes) -> str:
+    """A module's text less its locations: whoever calls JAX leaves frames in those."""
     from jaxlib.mlir import ir
     from mosaic_toolkit import jax_compat
 
     context = jax_compat.make_context()
     context.allow_unregistered_dialects = True
-    module = ir.Module.parse(payload, context)
-    text = module.operation.get_asm(print_generic_op_form=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return _text(ir.Module.parse(module, context))
+
+
+def _text(module: Any) -> str:
+    return module.operation.get_asm(print_generic_op_form=True)
 
 
 def _payload(target: str, attributes: Any) -> bytes | None:

@@ -54,14 +54,14 @@ def _run(case: Case, target: str) -> Outcome:
             return Outcome(name, MISSED, "captured what JAX refuses: " + cause_of(error), _text(error))
         return Outcome(name, status, cause_of(error), _text(error))
     found = sorted(map(list, seen))
-    if not lowered:
+    if not lowered.payloads:
         return Outcome(name, WRONG_CASE, "lowers to no kernel", kernels=kernels)
     if failure is not None:
         return Outcome(name, MISSED, cause_of(failure), _text(failure), kernels, found)
     return _checked(Outcome(name, CAPTURED, "", "", kernels, found), captured, lowered)
 
 
-def _checked(outcome: Outcome, captured: list, lowered: list[oracle.Lowered]) -> Outcome:
+def _checked(outcome: Outcome, captured: list, lowered: oracle.Lowered) -> Outcome:
     from .checks import CHECKS
 
     for kernel in captured:
@@ -73,18 +73,31 @@ def _checked(outcome: Outcome, captured: list, lowered: list[oracle.Lowered]) ->
                 outcome.cause = f"{check.__name__}: {cause_of(error)}"
                 outcome.detail = f"kernel {kernel.name}\n{_text(error)}"
                 return outcome
-    ours = {_main_payload(kernel) for kernel in captured}
-    theirs = {kernel.payload for kernel in lowered}
-    if ours != theirs:
-        ours, theirs = (set(map(oracle.digest, payloads)) for payloads in (ours, theirs))
-    if ours != theirs:
-        outcome.status = MISSED
-        outcome.cause = f"{len(theirs - ours)} of JAX's {len(theirs)} kernels differ from ours"
+    if difference := _difference(captured, lowered):
+        outcome.status, outcome.cause = MISSED, difference
     return outcome
 
 
-def _main_payload(kernel) -> bytes:
-    """The kernel's module, less what JAX stores beside it."""
+def _difference(captured: list, lowered: oracle.Lowered) -> str:
+    """How the captured kernels differ from JAX's, "" where they are the same."""
+    warpgroup = [k for k in captured if k.backend == "mosaic_gpu" and k.level == "dialect"]
+    ours = {oracle.without_locations(kernel.asm) for kernel in warpgroup}
+    theirs = set(map(oracle.without_locations, lowered.warpgroup))
+    if ours != theirs:
+        return f"{len(theirs - ours)} of JAX's {len(theirs)} Warpgroup modules differ from ours"
+    ours = {_module(kernel) for kernel in captured if kernel not in warpgroup}
+    theirs = set(lowered.payloads)
+    if warpgroup and not lowered.lane:
+        return f"{len(ours)} kernels are none of JAX's" if ours else ""
+    if ours != theirs:
+        ours, theirs = (set(map(oracle.without_locations, some)) for some in (ours, theirs))
+    if warpgroup:
+        return f"{len(ours - theirs)} kernels are none of JAX's" if ours - theirs else ""
+    return f"{len(theirs - ours)} of JAX's {len(theirs)} kernels differ" if ours != theirs else ""
+
+
+def _module(kernel) -> bytes:
+    """The kernel's module as it is embedded, less what JAX stores beside it."""
     from mosaic_toolkit.backends import get_backend
 
     parts = get_backend(kernel.backend).encode(kernel)
