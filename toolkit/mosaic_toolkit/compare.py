@@ -1,8 +1,8 @@
 """Compares two kernels: schedule first, then algebra, op counts, and operations.
 
-Two kernels of one backend are compared operation by operation.  Two backends
-tile and write down one computation differently, so there only the kinds of
-compute operations and the schedules are set side by side.
+Two kernels of one backend are compared operation by operation.  Two backends, or
+two levels of one, tile and write down one computation differently, so there only
+the kinds of compute operations and the schedules are set side by side.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class AlgebraComparison:
 
     Attributes:
       same: no difference was found.
-      by: ``ops``: names, element types and counts; or ``kinds``: names alone, for
-        two backends.
+      by: ``ops``: names, element types and counts; or ``kinds``: names alone, where
+        kernels are set side by side.
       differences: what differs; a kind that a backend lacks counts 0.
       unknown: operations that no table knows, so that they were not compared.
     """
@@ -95,12 +95,12 @@ class Comparison:
       before, after: the kernels, as ``name (backend, target)``.
       identical: nothing differs, up to value names, locations, symbol names and
         where constants stand.
-      schedule: differing facts; of two backends, all facts side by side.
+      schedule: differing facts; or an outline of both, side by side.
       algebra: whether the same is computed.
-      ops: operations of the IR whose number differs; none for two backends.
-      operations: differing operations, the first ones; none for two backends.
+      ops: operations of the IR whose number differs; none side by side.
+      operations: differing operations, the first ones; none side by side.
       totals: number of differing operations by kind, all of them.
-      backends_differ: the kernels are of two backends.
+      side_by_side: the kernels are of two backends, or one is lowered further.
     """
 
     before: str
@@ -111,7 +111,7 @@ class Comparison:
     ops: tuple[Count, ...] = ()
     operations: tuple[OperationDifference, ...] = ()
     totals: tuple[tuple[str, int], ...] = ()
-    backends_differ: bool = False
+    side_by_side: bool = False
 
 
 def compare(before: Kernel, after: Kernel) -> Comparison:
@@ -123,13 +123,13 @@ def compare(before: Kernel, after: Kernel) -> Comparison:
     """
     schedules = raise_schedule(before), raise_schedule(after)
     titles = _title(before), _title(after)
-    if before.backend != after.backend:
+    if (before.backend, before.level) != (after.backend, after.level):
         return Comparison(
             *titles,
             identical=False,
             schedule=_side_by_side(*map(outline, schedules)),
             algebra=_compare_kinds(*(s.algebra for s in schedules)),
-            backends_differ=True,
+            side_by_side=True,
         )
     schedule = _differences(
         _facts_of_call(before) + facts(schedules[0]), _facts_of_call(after) + facts(schedules[1])
@@ -152,7 +152,8 @@ def compare(before: Kernel, after: Kernel) -> Comparison:
 
 
 def _title(kernel: Kernel) -> str:
-    return f"{kernel.name} ({kernel.backend}, {kernel.target})"
+    level = "" if kernel.level == "dialect" else f", {kernel.level}"
+    return f"{kernel.name} ({kernel.backend}, {kernel.target}{level})"
 
 
 # --- schedule -----------------------------------------------------------------------

@@ -379,6 +379,7 @@ def _call(op: ir.Operation) -> str | None:
 
 _SYNCHRONISING = re.compile(
     r"(setmaxnreg|fence|bar\.|barrier\.|wgmma\.(fence|commit|wait)|mbarrier|cp\.async|membar|mapa"
+    r"|((multimem\.)?red|st|ld|atom)\.(relaxed|acquire|release|volatile)"
     r"|griddepcontrol|nanosleep|prefetch|tcgen05\.(commit|wait|fence|alloc|dealloc)|elect|mov\.)"
 )
 _INSTRUCTIONS = {"ex2": "exp2", "lg2": "log2", "rcp": "reciprocal", "cvt": "convert"}

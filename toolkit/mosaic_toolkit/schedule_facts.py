@@ -74,35 +74,40 @@ def outline(schedule: Schedule) -> list[Fact]:
     """A few lines that can be read beside those of another backend."""
     bounds = " x ".join(str(_known(d.bound)) for d in schedule.grid)
     semantics = ", ".join(dict.fromkeys(d.semantics for d in schedule.grid))
-    depths = [f"{w.name} {_known(w.depth)}" for w in schedule.windows]
+    copies = [f"{len(schedule.windows)} by the grid pipeline"] if schedule.windows else []
+    copies += _counted(c.kind for c in schedule.copies for _ in range(c.operations))
+    blocks = [f"{w.name} {_array(w.block, w.dtype)}" for w in schedule.windows]
     lines = {
-        "grid": f"{bounds} ({semantics})" if bounds else "none",
-        "threads": _shape(schedule.threads) if schedule.threads else "one",
-        "roles": ", ".join(role.name for role in schedule.roles) or "one",
-        "pipeline depth": _pipelining(schedule, depths),
-        "blocks": ", ".join(f"{w.name} {_array(w.block, w.dtype)}" for w in schedule.windows)
-        or "-",
-        "copies": _counted(c.kind for c in schedule.copies for _ in range(c.operations)),
+        "grid": [f"{bounds} ({semantics})"] if bounds else [],
+        "threads": [_shape(schedule.threads)] if schedule.threads else [],
+        "roles": [role.name for role in schedule.roles],
+        "pipeline depth": _pipelining(schedule),
+        "blocks": blocks,
+        "copies": copies,
         "semaphores": _counted(s.kind for s in schedule.semaphores),
         "waits": _counted(w.kind for w in schedule.waits for _ in range(w.operations)),
-        "loops": ", ".join(f"{loop.kind} {_known(loop.trip_count)}" for loop in schedule.loops)
-        or "none",
+        "loops": [f"{loop.kind} {_known(loop.trip_count)}" for loop in schedule.loops],
     }
-    memory = [Fact("memory", s, _known(n), "bytes") for s, n in schedule.memory().items()]
-    missing = "; ".join(dict.fromkeys(unread.what for unread in schedule.unread)) or "nothing"
+    unread = {entry.what for entry in schedule.unread}
+    found = []
+    for subject, parts in lines.items():
+        nothing = UNKNOWN if subject in unread else "none"
+        found.append(Fact(subject, "", ", ".join(parts) or nothing))
+    found += [Fact("memory", s, _known(n), "bytes") for s, n in schedule.memory().items()]
     return [
-        *(Fact(subject, "", value) for subject, value in lines.items()),
-        *memory,
-        Fact("not read", "", missing),
+        *found,
+        Fact(
+            "not read", "", ", ".join(dict.fromkeys(e.what for e in schedule.unread)) or "nothing"
+        ),
     ]
 
 
-def _pipelining(schedule: Schedule, depths: Sequence[str]) -> str:
-    if depths:
-        return ", ".join(depths)
+def _pipelining(schedule: Schedule) -> list[str]:
+    if schedule.windows:
+        return [f"{w.name} {_known(w.depth)}" for w in schedule.windows]
     if schedule.stages is not None:
-        return f"{schedule.stages} stages, by the compiler"
-    return "written out" if schedule.copies else "none"
+        return [f"{schedule.stages} stages, by the compiler"]
+    return ["written out"] if schedule.copies else []
 
 
 class _Subjects:
@@ -208,8 +213,8 @@ def _role(subject: str, role: Role) -> list[Fact]:
     ]
 
 
-def _counted(words: Iterable[str]) -> str:
-    return ", ".join(f"{n} {word}" for word, n in Counter(words).items()) or "none"
+def _counted(words: Iterable[str]) -> list[str]:
+    return [f"{n} {word}" for word, n in Counter(words).items()]
 
 
 def _known(value: int | str | None) -> int | str:

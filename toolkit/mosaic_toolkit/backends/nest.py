@@ -34,12 +34,18 @@ class Place:
     role: str = ""
 
     def inside(self, trip_count: int | None) -> Place:
-        known = self.executions is not None and trip_count is not None
-        times = self.executions * trip_count if known else None
+        if self.executions == 0:
+            times: int | None = 0
+        else:
+            known = self.executions is not None and trip_count is not None
+            times = self.executions * trip_count if known else None
         return dataclasses.replace(self, executions=times, nesting=self.nesting + 1)
 
     def under_condition(self) -> Place:
-        return dataclasses.replace(self, executions=None)
+        return self if self.executions == 0 else dataclasses.replace(self, executions=None)
+
+    def never(self) -> Place:
+        return dataclasses.replace(self, executions=0)
 
 
 # Where each region of a branch between roles runs; None for any other operation.

@@ -43,22 +43,29 @@ _SYNCHRONISING = tuple(
     (re.compile(pattern), action, kind)
     for pattern, action, kind in (
         (r"mosaic_gpu\.wait", "wait", "mbarrier"),
-        (r"nvvm\.mbarrier\.(try_wait|test\.wait)", "wait", "mbarrier"),
+        (r"(nvvm\.)?mbarrier\.(try_wait|test[._]wait)", "wait", "mbarrier"),
         (r"mosaic_gpu\.(arrive|tcgen05_commit_arrive)$", "signal", "mbarrier"),
         (r"mosaic_gpu\.arrive_expect_tx", "signal", "mbarrier expecting bytes"),
-        (r"nvvm\.mbarrier\.(arrive|complete_tx|expect_tx)", "signal", "mbarrier"),
+        (r"(nvvm\.)?mbarrier\.(arrive|complete_tx|expect_tx)", "signal", "mbarrier"),
         (r"(nvvm\.)?wgmma\.wait", "wait", "wgmma group"),
         (r"(nvvm\.)?cp\.async\.bulk\.wait", "wait", "tma group"),
         (r"(nvvm\.)?cp\.async\.wait", "wait", "cp.async group"),
         (r"(nvvm\.)?tcgen05\.wait", "wait", "tcgen05"),
         (r"(nvvm\.cluster|barrier\.cluster)\.arrive", "signal", "cluster barrier"),
         (r"(nvvm\.cluster|barrier\.cluster)\.wait", "wait", "cluster barrier"),
+        (r"((multimem\.)?red|st|atom)\.(relaxed|release)", "signal", "memory semaphore"),
+        (r"ld\.(relaxed|acquire)", "wait", "memory semaphore"),
         (r"gpu\.barrier", "barrier", "block"),
         (r"nvvm\.barrier\.arrive", "signal", "named barrier"),
         (r"(nvvm\.)?(barrier|bar\.sync|bar\.warp)", "barrier", "named barrier"),
         (r"(nvvm\.)?(memory\.barrier|membar|fence|wgmma\.fence|tcgen05\.fence)", "fence", "memory"),
     )
 )
+_PTX_COPY = re.compile(
+    r"(nvvm\.)?cp\.async\.bulk\.[\w.:]*(shared[\w.:]*\.(global|shared)|global\.shared)"
+)
+_PTX_SPACE = re.compile(r"shared|global")
+_PTX_SPACES = {"shared": "smem", "global": "hbm"}
 _SET_REGISTERS = re.compile(r"setmaxnreg\.\w+\.sync\.aligned\.u32 (\d+)")
 
 
@@ -89,7 +96,7 @@ def _without_launch(kernel: Kernel, module: ir.Module) -> Schedule:
         if kernel.level == "lowered"
         else "the module has no gpu.launch"
     )
-    names = ("threads", "buffers", "copies", "semaphores", "synchronisation", "loops", "roles")
+    names = ("threads", "buffers", "copies", "semaphores", "waits", "loops", "roles")
     return Schedule(
         kernel=kernel.name,
         backend=kernel.backend,
@@ -128,6 +135,10 @@ class _Reader:
             if loop is not None:
                 loops.append(loop)
             self._operation(op, place)
+        if self.kernel.level == "lowered":
+            why = "below the mosaic_gpu dialect shared memory is addressed by pointers"
+            self._unread("semaphores", why)
+            self._unread("buffers in shared memory", why)
         self._unread("registers", "the assembler allocates them")
         return Schedule(
             kernel=self.kernel.name,
@@ -208,10 +219,9 @@ class _Reader:
             self._copy("tcgen05.cp", op.operands[0], op.operands[1], None, False, place)
         elif name == "mosaic_gpu.async_store_smem":
             self._remote_store(op.opview, place)
-        elif name.startswith("nvvm.cp.async") and ".shared" in name:
-            self._unread("copies", f"{name} names its ends only by pointers")
         else:
-            self._synchronise(op, place)
+            for text in asm_statements(op) if name == "llvm.inline_asm" else [name]:
+                self._instruction(op, text, place)
 
     def _numbered(self, prefix: str) -> str:
         return f"{prefix}{sum(n.startswith(prefix) and n != prefix for n in self.names.values())}"
@@ -324,16 +334,40 @@ class _Reader:
             )
         )
 
-    def _synchronise(self, op: ir.Operation, place: Place) -> None:
-        texts = asm_statements(op) if op.name == "llvm.inline_asm" else [op.name]
-        for text in texts:
-            registers = _SET_REGISTERS.match(text)
-            if registers:
-                self.warps.set_registers(place.role, int(registers[1]))
-            for pattern, action, kind in _SYNCHRONISING:
-                if pattern.match(text):
-                    self._synchronisation(op, action, kind, place)
-                    break
+    def _instruction(self, op: ir.Operation, text: str, place: Place) -> None:
+        """An operation, or a PTX statement of inline assembly, by its name."""
+        registers = _SET_REGISTERS.match(text)
+        if registers:
+            self.warps.set_registers(place.role, int(registers[1]))
+        if _PTX_COPY.match(text):
+            self._ptx_copy(text, place)
+        for pattern, action, kind in _SYNCHRONISING:
+            if pattern.match(text):
+                self._synchronisation(op, action, kind, place)
+                return
+
+    def _ptx_copy(self, text: str, place: Place) -> None:
+        """A copy below the dialect: its ends are pointers and its shape is in a descriptor."""
+        target, source = [_PTX_SPACES[word] for word in _PTX_SPACE.findall(text)][:2]
+        remote = source == target
+        self._unread("ends and shapes of copies", "below the dialect they are pointers")
+        self.copies.append(
+            Copy(
+                "tma",
+                "?",
+                source,
+                "?",
+                target,
+                (None,),
+                "?",
+                None,
+                None,
+                remote,
+                1,
+                place.executions,
+                place.role,
+            )
+        )
 
     def _synchronisation(self, op: ir.Operation, action: str, kind: str, place: Place) -> None:
         barriers = [v for v in op.operands if re.match(r"memref|!llvm\.ptr", str(v.type))]
@@ -343,7 +377,7 @@ class _Reader:
                 action,
                 kind,
                 self._root_name(barriers[0]) if on_barrier else None,
-                kind == "cluster barrier" or self._is_remote(op),
+                kind in ("cluster barrier", "memory semaphore") or self._is_remote(op),
                 1,
                 place.executions,
                 place.role,

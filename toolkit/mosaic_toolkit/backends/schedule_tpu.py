@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 from .. import algebra
 from ..jax_compat import ir
 from ..kernel import Kernel
 from ..schedule import (
+    OFF_CHIP,
     Buffer,
     Copy,
     GridDimension,
@@ -154,14 +156,22 @@ class _Reader:
         if params and len(params) != len(operands):
             self._unread("windows", f"{len(params)} window_params for {len(operands)} operands")
             params = []
-        directions = self._directions(len(operands), prefetch, grid_rank)
+        windowed = [
+            number for number, p in enumerate(params) if self._is_window(operands[number], p)
+        ]
+        directions = self._directions(len(operands), prefetch, grid_rank) if windowed else []
         for number, argument in enumerate(operands):
-            if params and "transform_indices" in params[number]:
+            if number in windowed:
                 self._window(argument, params[number], directions[number], grid_rank)
             else:
                 self._buffer(argument, "operand")
         for argument in rest[len(rest) - scratch :]:
             self._buffer(argument, "scratch")
+
+    def _is_window(self, argument: ir.Value, params: ir.DictAttr) -> bool:
+        """An operand that stays off the chip has parameters too, but no slots."""
+        off_chip = storage.space_of(argument.type, "vmem") in OFF_CHIP
+        return "transform_indices" in params and not off_chip
 
     def _count(self, name: str) -> int:
         return self.entry.attributes[name].value if self._has(name) else 0
@@ -203,14 +213,18 @@ class _Reader:
         )
         self.windows.append(window)
 
-    def _index_map(self, window: str, symbol: ir.Attribute, grid_rank: int) -> str | None:
-        function = self.functions.get(symbol.value)
+    def _index_map(self, window: str, transform: ir.Attribute, grid_rank: int) -> str | None:
+        names = self._map_arguments(grid_rank)
+        if isinstance(transform, ir.AffineMapAttr):
+            results = str(transform).rpartition("-> ")[2].removesuffix(">")
+            return re.sub(r"\bd(\d+)\b", lambda match: names[int(match[1])], results)
+        function = self.functions.get(transform.value)
         if function is None:
-            self._unread(f"index map of {window}", f"the module has no function @{symbol.value}")
+            self._unread(f"index map of {window}", f"the module has no function @{transform.value}")
             return None
         block = function.regions[0].blocks[0]
-        names = dict(zip(block.arguments, self._map_arguments(grid_rank)))
-        expressions = Expressions(names.get)
+        leaves = dict(zip(block.arguments, names))
+        expressions = Expressions(leaves.get)
         try:
             results = [str(expressions.read(v)) for v in list(block.operations)[-1].operands]
         except Unreadable as error:

@@ -22,7 +22,7 @@ def raise_schedule(kernel: Kernel, module: ir.Module) -> Schedule:
     functions = [op.operation for op in module.body.operations if op.operation.name == "tt.func"]
     unread = [
         Unread(what, _DECIDED_LATER)
-        for what in ("shared memory", "copies", "barriers", "registers")
+        for what in ("shared memory", "copies", "semaphores", "waits", "registers")
     ]
     unread += [
         Unread(what, "the custom call's configuration does not state it")

@@ -50,11 +50,14 @@ class Warps:
             return None
         warps = self._of_role[place.role]
         chosen = {warp: self._region(op, warp) for warp in warps}
-        if all(region is None for region in chosen.values()):
+        if place.executions == 0 or all(region is None for region in chosen.values()):
             return None
         places = []
         for number, region in enumerate(op.regions):
             may_enter = tuple(w for w in warps if chosen[w] in (number, None))
+            if not may_enter:
+                places.append(place.never())
+                continue
             inner = dataclasses.replace(place, role=self._enter(op, region, place, may_enter))
             certain = all(chosen[w] == number for w in may_enter)
             places.append(inner if certain else inner.under_condition())
@@ -102,8 +105,6 @@ class Warps:
 
 def _name(warps: tuple[int, ...]) -> str:
     """``warps 0-7`` or, where they are whole warpgroups, ``warpgroups 0-1``."""
-    if not warps:
-        return "no warp"
     size = _WARPGROUP_WARPS
     groups = sorted({warp // size for warp in warps})
     whole = [g * size + i for g in groups for i in range(size)]

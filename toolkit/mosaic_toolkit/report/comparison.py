@@ -19,7 +19,7 @@ def render(comparison: Comparison) -> str:
     head = f"{comparison.before}\n  -> {comparison.after}"
     if comparison.identical:
         return f"{head}\n\nidentical, up to names, locations and the places of constants"
-    schedule = _side_by_side if comparison.backends_differ else _schedule
+    schedule = _side_by_side if comparison.side_by_side else _schedule
     parts = [
         head,
         f"schedule\n{schedule(comparison)}",
@@ -95,7 +95,7 @@ def render_algebra(algebra: AlgebraComparison) -> str:
         else f"differs: not {what}"
     ]
     if algebra.by == "kinds":
-        lines.append("counts and element types are not compared: each backend tiles differently")
+        lines.append("counts and element types are not compared: each lowering tiles differently")
     lines += [f"{c.name}: {c.before} -> {c.after}" for c in algebra.differences]
     if algebra.unknown:
         lines.append(f"unknown operations, not compared: {', '.join(algebra.unknown)}")

@@ -60,8 +60,9 @@ def _memory(schedule: Schedule) -> list[tuple[str, int | None]]:
 
 
 def _total(schedule: Schedule, space: str, total: int | None) -> str:
-    target = TARGETS.get(schedule.target)
-    capacity = None if target is None else target.capacity(space)
+    # The table of chips knows the memories of TensorCores and SMs, not of SparseCores.
+    known = schedule.core_type in (None, "tc") and schedule.target in TARGETS
+    capacity = TARGETS[schedule.target].capacity(space) if known else None
     of = "" if capacity is None else f" of {size(capacity)} ({schedule.target})"
     return f"{size(total)}{of}"
 
