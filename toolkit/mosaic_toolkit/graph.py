@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import graph_nodes
 from .backends.nest import source_line
-from .dependence import Dependences, Reason, blocks_of, nested, operations, symbols_only
+from .dependence import Dependences, Reason, blocks_of, operations, symbols_only
 from .effects.memory import WRITE, conflict
 from .errors import Refused
 from .jax_compat import ir
@@ -158,7 +158,7 @@ class Graph:
             raise Refused(f"{what}: the module itself cannot be moved around")
         self._crossed = op.block != anchor.block
         if self._crossed:
-            self._check_other_block(op, anchor, what)
+            self._check_other_block(op, anchor, side, what)
         elif op != anchor:
             self._check_same_block(op, anchor, side, what)
 
@@ -166,26 +166,30 @@ class Graph:
         self, op: ir.Operation, anchor: ir.Operation, side: str, what: str
     ) -> None:
         upward = anchor.is_before_in_block(op)
-        for other in _between(op, anchor, upward, side):
+        for other in _passed(op, anchor, upward, side):
             first, second = (other, op) if upward else (op, other)
             reason = self.dependences.reason(first, second)
             if reason is not None:
                 raise _broken(what, first, second, reason)
 
-    def _check_other_block(self, op: ir.Operation, anchor: ir.Operation, what: str) -> None:
+    def _check_other_block(
+        self, op: ir.Operation, anchor: ir.Operation, side: str, what: str
+    ) -> None:
         if not self.dependences.effects.is_movable_between_blocks(op):
             raise Refused(
                 f"{what}: they are in different blocks, and only an operation that has no"
                 " effects, no regions and cannot trap may run more or less often",
                 hint="move it within its block",
             )
+        behind = side == "after"
         for value in op.operands:
-            if not _dominates(value, anchor):
-                raise _broken(what, producer(value) or value.owner.owner.operation, op, _DATA)
+            if not _dominates(value, anchor, inclusive=behind):
+                source = producer(value) or value.owner.owner.operation
+                raise _broken(what, source, op, _DATA)
         for result in op.results:
             for use in result.uses:
                 user = use.owner.operation
-                if not _stands_before(anchor, user):
+                if not _precedes(anchor, user, inclusive=not behind):
                     raise _broken(what, op, user, _DATA)
 
     # --- changing -----------------------------------------------------------------
@@ -223,8 +227,7 @@ class Graph:
             given = ", ".join(str(v.type) for v in new)
             raise Refused(f"{what}: it has results ({wanted}), the values are ({given})")
         for value in new:
-            source = producer(value)
-            if source == op or not _dominates(value, op):
+            if not _dominates(value, op):
                 raise Refused(f"{what}: {value} is not defined before it")
         self._check_unobserved(op, what)
         for result, value in zip(op.results, new):
@@ -275,7 +278,8 @@ class Graph:
             op.verify()
             problem = None
         except ir.MLIRError as error:
-            problem = str(error).strip().splitlines()[-1]
+            lines = str(error).splitlines()
+            problem = next((line for line in lines if "error:" in line), str(error))
         if problem is None and self._footprint(op) != before:
             problem = "it would touch other memory than before, under the same dependences"
         if problem is not None:
@@ -391,18 +395,12 @@ def _is_terminator(op: ir.Operation) -> bool:
     return op.has_trait(ir.IsTerminatorTrait)
 
 
-def _between(
-    op: ir.Operation, anchor: ir.Operation, upward: bool, side: str
-) -> Iterator[ir.Operation]:
-    """What `op` passes on its way, nearest to its destination last."""
+def _passed(op: ir.Operation, anchor: ir.Operation, upward: bool, side: str) -> list[ir.Operation]:
+    """What `op` passes on its way, from its destination backwards: the anchor tells most."""
     ops = operations(op.block)
     start, end = ops.index(op), ops.index(anchor)
-    if upward:
-        stop = end if side == "before" else end + 1
-        yield from reversed(ops[stop:start])
-    else:
-        stop = end if side == "before" else end + 1
-        yield from ops[start + 1 : stop]
+    stop = end if side == "before" else end + 1
+    return ops[stop:start] if upward else ops[start + 1 : stop][::-1]
 
 
 def _ancestor_in(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
@@ -415,19 +413,20 @@ def _ancestor_in(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
     return None
 
 
-def _dominates(value: ir.Value, at: ir.Operation) -> bool:
-    """Whether `value` is surely defined before `at`, in its block or one around it."""
+def _dominates(value: ir.Value, at: ir.Operation, *, inclusive: bool = False) -> bool:
+    """Whether `value` is surely defined before `at`, or by it, here or in a block around."""
     source = producer(value)
     if source is None:
         return _ancestor_in(at, value.owner) is not None
-    inside = _ancestor_in(at, source.block)
-    return inside is not None and source != inside and source.is_before_in_block(inside)
+    return _precedes(source, at, inclusive=inclusive)
 
 
-def _stands_before(anchor: ir.Operation, user: ir.Operation) -> bool:
-    """Whether a value defined directly beside `anchor` could be used by `user`."""
-    inside = _ancestor_in(user, anchor.block)
-    return inside is not None and (inside == anchor or anchor.is_before_in_block(inside))
+def _precedes(first: ir.Operation, second: ir.Operation, *, inclusive: bool = False) -> bool:
+    """Whether `second` stands behind `first`, or in the regions of what does."""
+    around = _ancestor_in(second, first.block)
+    if around is None:
+        return False
+    return inclusive if around == first else first.is_before_in_block(around)
 
 
 def _name(op: ir.Operation) -> str:
@@ -441,6 +440,3 @@ def _broken(what: str, first: ir.Operation, second: ir.Operation, reason: Reason
         f" {reason}",
         hint="graph.nx holds every dependence; move or rewrite what stands between first",
     )
-
-
-__all__ = ["Graph", "nested"]

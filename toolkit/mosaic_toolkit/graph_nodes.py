@@ -47,13 +47,17 @@ class _Builder:
         self._blocks: dict[int, str] = {}
 
     def build(self, graph: networkx.MultiDiGraph) -> networkx.MultiDiGraph:
-        for number, op in enumerate(self._program):
-            graph.add_edges_from(self._region_edges(number, op))
+        graph.add_nodes_from(range(len(self._program)))
+        graph.add_edges_from(self._edges())
         graph.add_nodes_from((n, self._attributes(n, op)) for n, op in enumerate(self._program))
-        for number, op in enumerate(self._program):
-            graph.add_edges_from(self._data_edges(number, op))
-        graph.add_edges_from(self._async_edges())
         return graph
+
+    def _edges(self) -> Iterator[Edge]:
+        for number, op in enumerate(self._program):
+            yield from self._data_edges(number, op)
+            if len(op.regions):
+                yield from self._region_edges(number, op)
+        yield from self._async_edges()
 
     def _attributes(self, number: int, op: ir.Operation) -> dict[str, Any]:
         line = self._line(op)
@@ -81,8 +85,6 @@ class _Builder:
 
     def _region_edges(self, number: int, op: ir.Operation) -> Iterator[Edge]:
         """From an operation to what its regions hold, and the memory edges in there."""
-        if not len(op.regions):
-            return
         for r, region in enumerate(op.regions):
             for b, block in enumerate(region.blocks):
                 ops = operations(block)

@@ -58,6 +58,7 @@ class ModuleEffects:
         module.operation.walk(note, ir.WalkOrder.PRE_ORDER)
         self._called = called
         self._depths: dict[ir.Operation, int] = {}
+        self._effects: dict[ir.Operation, Effects] = {}
         self._summaries: dict[ir.Operation, tuple[Access, ...]] = {}
         indices = Indices(self._depth_of_value)
         self.buffers = Buffers(indices, names, SharedMemory(carvers), self._is_entry)
@@ -68,10 +69,13 @@ class ModuleEffects:
 
     def own(self, op: ir.Operation) -> Effects:
         """What the operation does itself, its regions aside."""
-        effects = self._own(op)
-        if op in self._pending_users:
-            pending = Access(self.buffers.pending, None, READ)
-            effects = effects._replace(accesses=(*effects.accesses, pending))
+        effects = self._effects.get(op)
+        if effects is None:
+            effects = self._own(op)
+            if op in self._pending_users:
+                pending = Access(self.buffers.pending, None, READ)
+                effects = effects._replace(accesses=(*effects.accesses, pending))
+            self._effects[op] = effects
         return effects
 
     def _own(self, op: ir.Operation) -> Effects:

@@ -157,9 +157,12 @@ def _ptx(buffers: Buffers, op: ir.Operation, known: Effects | None) -> Effects:
     for instruction, name, starts in _PTX:
         if instruction in text:
             (signals if starts else waits).extend(group(buffers, name))
-    if "mbarrier" in op.name and len(op.operands):
-        found = channels(buffers, "barrier", op.operands[0])
-        (waits if "wait" in op.name else signals).extend(found)
+    if "mbarrier" in text:
+        for value in op.operands:
+            type_ = buffers.memory_type(value)
+            if type_ is not None and type_.space == "smem":
+                found = channels(buffers, "barrier", value)
+                (waits if "wait" in text else signals).extend(found)
     return effects._replace(signals=tuple(signals), waits=tuple(waits))
 
 

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from ..jax_compat import ir
 from . import ModuleEffects
 from .memory import Box, Resource, may_overlap, outside
-from .operation import Channel
 
 LOOPS = frozenset({"scf.for", "scf.while", "scf.parallel", "scf.forall"})
 _BRANCHES = frozenset({"scf.if", "scf.index_switch"})
@@ -39,18 +38,28 @@ class Pair(NamedTuple):
     concurrent: bool
 
 
+class _Event(NamedTuple):
+    """A signal or a wait on one semaphore, barrier or group."""
+
+    number: int
+    signals: bool
+    box: Box | None
+
+
 class _Signals:
     """The signals on one resource, by slot."""
 
-    def __init__(self):
+    def __init__(self, events: list[_Event]):
         self.slots: dict[Box | None, list[int]] = {}
-
-    def add(self, box: Box | None, number: int) -> None:
-        if box not in self.slots and len(self.slots) >= _MAX_SLOTS:
-            box = None
-        self.slots.setdefault(box, []).append(number)
+        for event in events:
+            if event.signals:
+                box = outside(event.box, 0)
+                if box not in self.slots and len(self.slots) >= _MAX_SLOTS:
+                    box = None
+                self.slots.setdefault(box, []).append(event.number)
 
     def near(self, box: Box | None, number: int) -> Iterator[int]:
+        """Signals that a wait on `box` may wait for."""
         for slot, numbers in self.slots.items():
             if may_overlap(slot, box):
                 middle = bisect.bisect(numbers, number)
@@ -59,32 +68,85 @@ class _Signals:
 
 def pairs(effects: ModuleEffects, ops: list[ir.Operation]) -> Iterator[Pair]:
     """The pairs among `ops`, which are all of a module's operations in order."""
-    signals: dict[tuple[str, Resource], _Signals] = {}
-    waits: list[tuple[int, Channel]] = []
+    events: dict[tuple[str, Resource], list[_Event]] = {}
     for number, op in enumerate(ops):
         own = effects.own(op)
-        for channel in own.signals:
-            key = (channel.kind, channel.resource)
-            signals.setdefault(key, _Signals()).add(outside(channel.box, -1), number)
-        waits.extend((number, channel) for channel in own.waits)
+        for signals, channels in ((True, own.signals), (False, own.waits)):
+            for channel in channels:
+                key = (channel.kind, channel.resource)
+                events.setdefault(key, []).append(_Event(number, signals, channel.box))
     position = _Positions(effects)
-    for wait, channel in waits:
-        starts = dict.fromkeys(_starts(signals, channel, wait))
-        for start in starts:
-            relation = position.relation(ops[start], ops[wait], start < wait, channel.kind)
-            if relation is not None:
-                yield Pair(start, wait, channel.kind, channel.resource, *relation)
+    for (kind, resource), start, wait in dict.fromkeys(_candidates(events, ops)):
+        relation = position.relation(ops[start], ops[wait], start < wait, kind)
+        if relation is not None:
+            yield Pair(start, wait, kind, resource, *relation)
 
 
-def _starts(signals: dict, channel: Channel, wait: int) -> Iterator[int]:
-    box = outside(channel.box, -1)
-    for (kind, resource), found in signals.items():
-        if kind != channel.kind:
+def _candidates(
+    events: dict[tuple[str, Resource], list[_Event]], ops: list[ir.Operation]
+) -> Iterator[tuple[tuple[str, Resource], int, int]]:
+    """Signals and waits on what may be the same semaphore, barrier or group."""
+    signals = {key: _Signals(found) for key, found in events.items()}
+    for key, found in events.items():
+        kind, resource = key
+        unknown = [k for k in signals if k != key and k[0] == kind and _related(k[1], resource)]
+        matched = {} if unknown or kind != "dma" else _matched(found, ops)
+        for event in found:
+            if event.signals:
+                continue
+            starts = matched.get(event.number)
+            if starts is None:
+                starts = signals[key].near(outside(event.box, 0), event.number)
+            yield from ((key, start, event.number) for start in starts)
+            for other in unknown:
+                near = signals[other].near(None, event.number)
+                yield from ((key, start, event.number) for start in near)
+
+
+def _related(a: Resource, b: Resource) -> bool:
+    return a.within(b) or b.within(a)
+
+
+def _matched(events: list[_Event], ops: list[ir.Operation]) -> dict[int, list[int]]:
+    """The copies that each wait may complete, where counting them is enough.
+
+    That is where all events on one slot are in one block: once there were as
+    many waits as copies, all of these are complete.
+    """
+    slots: dict[Box | None, list[_Event]] = {}
+    for event in events:
+        slots.setdefault(event.box, []).append(event)
+    result: dict[int, list[int]] = {}
+    if len(slots) > _MAX_SLOTS:
+        return result
+    for box, own in slots.items():
+        if box is None or None in box.spans:
             continue
-        if resource is channel.resource:
-            yield from found.near(box, wait)
-        elif resource.within(channel.resource) or channel.resource.within(resource):
-            yield from found.near(None, wait)
+        # A slot chosen in a loop is another one in the next iteration.
+        anywhere = outside(box, 0)
+        if any(other != box and may_overlap(outside(other, 0), anywhere) for other in slots):
+            continue
+        if all(ops[e.number].block == ops[own[0].number].block for e in own):
+            result.update(_counted(own))
+    return result
+
+
+def _counted(events: list[_Event]) -> dict[int, list[int]]:
+    """Per wait the copies under way; {} if a wait or a copy has no partner in the block."""
+    result: dict[int, list[int]] = {}
+    under_way: list[int] = []
+    waited = 0
+    for event in events:
+        if event.signals:
+            under_way.append(event.number)
+            continue
+        if not under_way:
+            return {}
+        result[event.number] = under_way[-_WINDOW:]
+        waited += 1
+        if waited >= len(under_way):
+            under_way, waited = [], 0
+    return {} if under_way else result
 
 
 class _Positions:

@@ -68,18 +68,18 @@ class Copies:
         self._slots: dict[Resource, dict[Box | None, list[Access]]] = {}
         self._answers: dict[tuple[Resource, Box | None], tuple[Access, ...]] = {}
         for op in starts:
-            touched = [a._replace(box=outside(a.box, -1)) for a in _touched(buffers, op)]
+            touched = [a._replace(box=outside(a.box, 0)) for a in _touched(buffers, op)]
             for semaphore in _operands(op)[2]:
                 for access in buffers.accesses(semaphore, READ_WRITE):
                     slots = self._slots.setdefault(access.resource, {})
-                    box = outside(access.box, -1) if len(slots) < _MAX_SLOTS else None
+                    box = outside(access.box, 0) if len(slots) < _MAX_SLOTS else None
                     slots.setdefault(box, []).extend(touched)
 
     def completed_by(self, semaphore: Access) -> tuple[Access, ...]:
         """What the copies touch that a wait on `semaphore` may complete; () if none do."""
-        key = (semaphore.resource, outside(semaphore.box, -1))
+        key = (semaphore.resource, outside(semaphore.box, 0))
         if key not in self._answers:
-            self._answers[key] = summarise(self._matching(*key), -1)
+            self._answers[key] = summarise(self._matching(*key), 0)
         return self._answers[key]
 
     def _matching(self, resource: Resource, box: Box | None) -> Iterator[Access]:
