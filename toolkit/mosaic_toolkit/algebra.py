@@ -13,7 +13,7 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
-from . import opnames
+from . import dataflow, opnames
 from .ssa import producer
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _operations(op: ir.Operation) -> Iterator[ir.Operation]:
             for view in block.operations:
                 inner = view.operation
                 yield inner
-                if inner.name not in opnames.COMBINERS:
+                if inner.name not in dataflow.COMBINERS:
                     yield from _operations(inner)
 
 
@@ -97,7 +97,7 @@ def _data_flow(ops: list[ir.Operation]) -> set[ir.Operation | None]:
     """
     pending: list[ir.Value] = []
     for op in ops:
-        pending.extend(opnames.stored_values(op))
+        pending.extend(dataflow.stored_values(op))
         if opnames.meaning(op) is not opnames.SCHEDULE and not len(op.results):
             pending.extend(opnames.typed_operands(op))
     seen: set[ir.Value] = set()
@@ -107,7 +107,7 @@ def _data_flow(ops: list[ir.Operation]) -> set[ir.Operation | None]:
         if value not in seen:
             seen.add(value)
             data.add(producer(value))
-            pending.extend(opnames.data_sources(value))
+            pending.extend(dataflow.data_sources(value))
     return data
 
 

@@ -97,12 +97,15 @@ def _difference(op: ir.Operation, other: ir.Operation | None, name: str) -> str:
     attribute = op.attributes[name]
     text = str(attribute)
     theirs = other.attributes[name] if other is not None and name in other.attributes else None
-    arrays = isinstance(attribute, ir.ArrayAttr) and isinstance(theirs, ir.ArrayAttr)
-    if len(text) <= _LONGEST or not arrays or len(attribute) != len(theirs):
+    mine, others = _members(attribute), _members(theirs)
+    if len(text) <= _LONGEST or not mine or len(mine) != len(others):
         return _shortened(text)
-    pairs = enumerate(zip(attribute, theirs))
-    members = (f"[{i}]: {_shortened(str(a))}" for i, (a, b) in pairs if str(a) != str(b))
-    return " ".join(members)
+    pairs = enumerate(zip(mine, others))
+    return " ".join(f"[{i}]: {_shortened(a)}" for i, (a, b) in pairs if a != b)
+
+
+def _members(attribute: ir.Attribute | None) -> list[str]:
+    return [str(a) for a in attribute] if isinstance(attribute, ir.ArrayAttr) else []
 
 
 def _shortened(text: str) -> str:

@@ -34,11 +34,7 @@ class Place:
     role: str = ""
 
     def inside(self, trip_count: int | None) -> Place:
-        if self.executions == 0:
-            times: int | None = 0
-        else:
-            known = self.executions is not None and trip_count is not None
-            times = self.executions * trip_count if known else None
+        times = _product(self.executions, trip_count)
         return dataclasses.replace(self, executions=times, nesting=self.nesting + 1)
 
     def under_condition(self) -> Place:
@@ -46,6 +42,16 @@ class Place:
 
     def never(self) -> Place:
         return dataclasses.replace(self, executions=0)
+
+
+def _product(a: int | None, b: int | None) -> int | None:
+    if 0 in (a, b):
+        return 0
+    return None if a is None or b is None else a * b
+
+
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
 
 
 # Where each region of a branch between roles runs; None for any other operation.
@@ -106,8 +112,8 @@ def source_line(location: ir.Location) -> str | None:
 def argument_name(argument: ir.Value, default: str) -> str:
     """The name that a block argument has in its location, else `default`."""
     location = argument.location
-    name = getattr(location, "name_str", None)
-    named = name and name.isidentifier() and isinstance(location.child_loc, ir.UnknownLoc)
+    name = getattr(location, "name_str", "")
+    named = name.isidentifier() and isinstance(location.child_loc, ir.UnknownLoc)
     return name if named else default
 
 
@@ -117,11 +123,7 @@ def tally[Record: (Copy, Synchronisation)](records: Iterable[Record]) -> tuple[R
     for record in records:
         key = dataclasses.replace(record, operations=0, executions=0)
         operations, executions = totals.get(key, (0, 0))
-        known = executions is not None and record.executions is not None
-        totals[key] = (
-            operations + record.operations,
-            executions + record.executions if known else None,
-        )
+        totals[key] = (operations + record.operations, _sum(executions, record.executions))
     return tuple(
         dataclasses.replace(key, operations=operations, executions=executions)
         for key, (operations, executions) in totals.items()

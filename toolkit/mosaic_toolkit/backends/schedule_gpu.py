@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 
 from .. import algebra
@@ -230,8 +229,7 @@ class _Reader:
         value = op.results[0]
         if str(value.type.element_type).startswith("!mosaic_gpu.barrier"):
             name = self.names[value] = self._numbered("barrier")
-            shape = storage.shape_of(value.type)
-            count = None if None in shape else math.prod(shape)
+            count = storage.count(storage.shape_of(value.type))
             size = None if count is None else count * _BARRIER_BYTES
             self.semaphores.append(Semaphore(name, "mbarrier", count, bytes=size))
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 from .. import algebra
@@ -182,7 +181,7 @@ class _Reader:
         inputs = len(self.kernel.operands) - prefetch - dynamic
         outputs = len(self.kernel.results)
         if inputs >= 0 and inputs + outputs == operands:
-            return ["in"] * inputs + ["out"] * outputs
+            return [*["in"] * inputs, *["out"] * outputs]
         if operands:
             self._unread(
                 "directions of the windows",
@@ -255,8 +254,7 @@ class _Reader:
         kind = _SEMAPHORE_KINDS.get(str(value.type.element_type))
         if kind is None:
             return False
-        shape = storage.shape_of(value.type)
-        count = None if None in shape else math.prod(shape)
+        count = storage.count(storage.shape_of(value.type))
         self.semaphores.append(Semaphore(self.names[value], kind, count))
         return True
 
@@ -359,8 +357,8 @@ def _optional(op: ir.OpView, name: str) -> ir.Value | None:
 
 def _smaller(a: ir.Value, b: ir.Value) -> ir.Value:
     """The end of an indirect DMA that holds what is moved; the other is the table."""
-    sizes = storage.size_of(a.type), storage.size_of(b.type)
-    return b if None not in sizes and sizes[1] < sizes[0] else a
+    first, second = storage.size_of(a.type), storage.size_of(b.type)
+    return b if first is not None and second is not None and second < first else a
 
 
 def _word(attribute: ir.Attribute) -> str:

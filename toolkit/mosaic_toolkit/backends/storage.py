@@ -35,6 +35,12 @@ def shape_of(type: ir.Type) -> tuple[int | None, ...]:
     return tuple(None if dim == unknown else dim for dim in type.shape)
 
 
+def count(shape: tuple[int | None, ...]) -> int | None:
+    """Number of elements, None where a dimension is known only at run time."""
+    known = [dim for dim in shape if dim is not None]
+    return math.prod(known) if len(known) == len(shape) else None
+
+
 def size_of(type: ir.Type) -> int | None:
     """Bytes of a memref, vector or tensor, packed; None where the type does not say."""
     return size(shape_of(type), type.element_type)
@@ -42,10 +48,8 @@ def size_of(type: ir.Type) -> int | None:
 
 def size(shape: tuple[int | None, ...], element: ir.Type) -> int | None:
     """Bytes of that many elements, packed; None where a dimension or the type is unknown."""
-    bits = element_bits(element)
-    if bits is None or None in shape:
-        return None
-    return -(-math.prod(shape) * bits // 8)
+    bits, elements = element_bits(element), count(shape)
+    return None if bits is None or elements is None else -(-elements * bits // 8)
 
 
 def space_of(type: ir.Type, default: str) -> str:
@@ -59,5 +63,5 @@ def space_of(type: ir.Type, default: str) -> str:
         return default
     if isinstance(type.memory_space, ir.IntegerAttr):
         return _LLVM_SPACES.get(type.memory_space.value, str(type.memory_space))
-    word = re.findall(r"\w+", str(type.memory_space))[-1]
+    word: str = re.findall(r"\w+", str(type.memory_space))[-1]
     return _SPACES.get(word, word)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 from ..jax_compat import ir
 from ..schedule import Role
 from ..ssa import producer
+from . import storage
 from .expressions import Expressions
 from .nest import Place, source_line
 
@@ -24,8 +24,8 @@ class Warps:
 
     def __init__(self, threads: tuple[int | None, ...]):
         self._threads = threads
-        count = None if None in threads else math.prod(threads) // _WARP
-        self._of_role: dict[str, tuple[int, ...]] = {"": tuple(range(count or 0))}
+        count = (storage.count(threads) or 0) // _WARP
+        self._of_role: dict[str, tuple[int, ...]] = {"": tuple(range(count))}
         self._roles: dict[str, Role] = {}
         self._registers: dict[str, int] = {}
 
