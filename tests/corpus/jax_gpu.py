@@ -368,7 +368,11 @@ def _triton_norm_cases() -> Iterator[Case]:
     def norm(op, dtype, width, backward):
         def call() -> Call:
             fn = getattr(_module(op), op)
-            args = (struct((2, 128, width), dtype), struct((width,), dtype), struct((width,), dtype))
+            args = (
+                struct((2, 128, width), dtype),
+                struct((width,), dtype),
+                struct((width,), dtype),
+            )
             return (gradient(fn, (0, 1, 2)) if backward else fn), args
 
         return call

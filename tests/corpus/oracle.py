@@ -150,4 +150,3 @@ def _payload(target: str, attributes: Any) -> bytes | None:
     if target == "__gpu$xla.gpu.triton":
         return attributes["mhlo.backend_config"]["ir"].value_bytes
     return None
-

@@ -77,9 +77,7 @@ class _Worker:
         return text[-3000:]
 
 
-def run_all(
-    pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float
-) -> Iterator[Outcome]:
+def run_all(pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float) -> Iterator[Outcome]:
     """Outcomes in the order in which cases finish.
 
     Args:

@@ -37,11 +37,11 @@ class Op:
             for name in self.kernels
         )
 
-    def build(self, **options: Any) -> Callable[..., Any]:
-        """The op itself; `options` become its configuration, where there are any."""
+    def build(self, config: str = "Config", **options: Any) -> Callable[..., Any]:
+        """The op itself; `options` become a `config`, where there are any."""
         module = importlib.import_module(f"{OPS}{self.path}.{self.module}")
         cls = getattr(module, self.cls)
-        return cls(config=module.Config(**options)) if options else cls()
+        return cls(config=getattr(module, config)(**options)) if options else cls()
 
 
 def call(op: Op, arguments: dict[str, Any], mode: str = "forward", **options: Any) -> Call:

@@ -67,9 +67,7 @@ def _attention_cases() -> Iterator[Case]:
         "q128_kv128_s4096_dqk192_dv128",
         backward=True,
     )
-    rpa = Op(
-        "batched_rpa", TPU, "PallasTpuBatchedRpa", ("kernel.kernel", "kernel.schedule")
-    )
+    rpa = Op("batched_rpa", TPU, "PallasTpuBatchedRpa", ("kernel.kernel", "kernel.schedule"))
     yield from spec_cases(
         "tokamax/tpu/batched_rpa",
         rpa,
@@ -122,7 +120,11 @@ def _moe_cases() -> Iterator[Case]:
     for variant, shape, options in (
         ("bf16", (2048, 3072, 4096, "bfloat16"), {}),
         ("f32", (512, 256, 256, "float32"), {}),
-        ("k_blocks", (256, 6144, 512, "bfloat16"), {"block_m": 256, "block_k": 1024, "block_n": 512}),
+        (
+            "k_blocks",
+            (256, 6144, 512, "bfloat16"),
+            {"block_m": 256, "block_k": 1024, "block_n": 512},
+        ),
     ):
         for phase, mode in (("fwd", "forward"), ("bwd", "forward_and_vjp")):
             make = arguments_call(fp8, operands(*shape), mode, **options)

@@ -51,7 +51,9 @@ def _run(case: Case, target: str) -> Outcome:
     except Exception as error:
         status = REFUSED if case.may_refuse(cause_of(error)) else WRONG_CASE
         if captured:
-            return Outcome(name, MISSED, "captured what JAX refuses: " + cause_of(error), _text(error))
+            return Outcome(
+                name, MISSED, "captured what JAX refuses: " + cause_of(error), _text(error)
+            )
         return Outcome(name, status, cause_of(error), _text(error))
     found = sorted(map(list, seen))
     if not lowered.payloads:
@@ -64,17 +66,20 @@ def _run(case: Case, target: str) -> Outcome:
 def _checked(outcome: Outcome, captured: list, lowered: oracle.Lowered) -> Outcome:
     from .checks import CHECKS
 
+    if difference := _difference(captured, lowered):
+        outcome.status, outcome.cause = MISSED, difference
+        return outcome
+    failed = []
     for kernel in captured:
         for check in CHECKS:
             try:
                 check(kernel)
             except Exception as error:
-                outcome.status = CHECK_FAILED
-                outcome.cause = f"{check.__name__}: {cause_of(error)}"
-                outcome.detail = f"kernel {kernel.name}\n{_text(error)}"
-                return outcome
-    if difference := _difference(captured, lowered):
-        outcome.status, outcome.cause = MISSED, difference
+                failed.append(f"{check.__name__}: {cause_of(error)}")
+                outcome.detail += f"kernel {kernel.name}\n{_text(error)}"
+    if failed:
+        outcome.status = CHECK_FAILED
+        outcome.cause = "; ".join(dict.fromkeys(failed))
     return outcome
 
 

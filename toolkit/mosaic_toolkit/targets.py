@@ -4,7 +4,7 @@ Sources: TPU figures are those of ``jax.experimental.pallas.tpu.get_tpu_info``
 (per TensorCore; v4 and v5p devices join two cores).  GPU figures: shared memory
 and barrier limits from the CUDA C++ Programming Guide, table "Technical
 specifications per compute capability"; SM counts, memory sizes and bandwidths
-and dense peak rates from NVIDIA's H100 (SXM5), H200 (SXM) and B200 (SXM) data
+and dense peak rates from NVIDIA's A100 (SXM4, 80 GB), H100 (SXM5), H200 (SXM) and B200 (SXM) data
 sheets.
 """
 
@@ -62,8 +62,8 @@ def _tpu(name, kind, cores, vmem_mib, hbm, bandwidth, bf16) -> Target:
     return Target(name, "tpu", kind, cores, memory, hbm, bandwidth, bf16)
 
 
-def _gpu(name, kind, sms, capability, hbm, bandwidth, bf16, tmem=0) -> Target:
-    memory = (("smem", 227 * KiB),) + ((("tmem", tmem),) if tmem else ())
+def _gpu(name, kind, sms, capability, hbm, bandwidth, bf16, tmem=0, smem_kib=227) -> Target:
+    memory = (("smem", smem_kib * KiB),) + ((("tmem", tmem),) if tmem else ())
     return Target(name, "cuda", kind, sms, memory, hbm, bandwidth, bf16, capability)
 
 
@@ -75,6 +75,16 @@ TARGETS: dict[str, Target] = {
         _tpu("v5p", "TPU v5", 2, 64, 103_000_000_000, 2_460_000_000_000, 459 * 10**12),
         _tpu("v6e", "TPU v6 lite", 1, 128, 34_400_000_000, 1_640_000_000_000, 920 * 10**12),
         _tpu("tpu7x", "TPU7x", 1, 64, 103_000_000_000, 3_700_000_000_000, 1155 * 10**12),
+        _gpu(
+            "a100",
+            "NVIDIA A100-SXM4-80GB",
+            108,
+            "8.0",
+            80 * 10**9,
+            2_039_000_000_000,
+            312 * 10**12,
+            smem_kib=163,
+        ),
         _gpu(
             "h100", "NVIDIA H100 80GB HBM3", 132, "9.0", 80 * 10**9, 3_350_000_000_000, 989 * 10**12
         ),
