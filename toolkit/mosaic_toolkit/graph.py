@@ -181,6 +181,8 @@ class Graph:
                 " effects, no regions and cannot trap may run more or less often",
                 hint="move it within its block",
             )
+        if _isolated(op) != _isolated(anchor):
+            raise Refused(f"{what}: no value passes between the functions that they are in")
         behind = side == "after"
         for value in op.operands:
             if not _dominates(value, anchor, inclusive=behind):
@@ -427,6 +429,14 @@ def _precedes(first: ir.Operation, second: ir.Operation, *, inclusive: bool = Fa
     if around is None:
         return False
     return inclusive if around == first else first.is_before_in_block(around)
+
+
+def _isolated(op: ir.Operation) -> ir.Operation:
+    """The innermost operation around `op` whose regions use no value from outside."""
+    node = op.parent.operation
+    while node.parent is not None and not node.has_trait(ir.IsIsolatedFromAboveTrait):
+        node = node.parent.operation
+    return node
 
 
 def _name(op: ir.Operation) -> str:
