@@ -186,15 +186,15 @@ class Buffers:
         if type_ is None or type_.shape is None:
             return Place(resource, None, position=views.ORIGIN)
         if type_.space == "tmem":
-            return views.tensor_memory(resource, type_, 0)
-        return views.whole(resource, type_)
+            return views.tensor_memory(resource, type_.shape, 0)
+        return views.whole(resource, type_.shape)
 
     def _argument(self, value: ir.Value, block: ir.Block) -> Place:
         function = block.owner.operation
-        if not self._is_entry(function) or self.memory_type(value) is None:
+        type_ = self.memory_type(value)
+        if not self._is_entry(function) or type_ is None:
             return self._unknown(value)
         number = value.arg_number
-        type_ = self.memory_type(value)
         if type_.space in (None, "hbm", "gmem"):
             first = function.regions[0].blocks[0].arguments
             memory = [a.arg_number for a in first if self.memory_type(a) is not None]

@@ -51,7 +51,10 @@ class _Grid:
         self._large: dict[int, _Entry] = {}
         self.entries: dict[int, _Entry] = {}
 
-    def _covered(self, box: Box) -> list[tuple[int, ...]] | None:
+    def _covered(self, box: Box | None) -> list[tuple[int, ...]] | None:
+        """The cells of a box; None if they are too many, or it is the whole resource."""
+        if box is None:
+            return None
         ranges, count = [], 1
         for span, pitch in zip(box.spans, self._pitch):
             if span is None or not pitch:
@@ -130,7 +133,7 @@ class _Entries:
         yield self._whole
         frame = None if box is None else self._frame(box)
         for other, grid in self._grids.items():
-            yield grid.near(box) if other == frame else grid.entries
+            yield grid.near(box) if box is not None and other == frame else grid.entries
 
 
 class Frontier:

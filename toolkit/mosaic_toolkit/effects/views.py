@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..jax_compat import ir
 from .indices import Index, plus, times
 from .memory import ZERO, Box, Resource, Span
-from .types import DYNAMIC, MemoryType, element_bits
+from .types import DYNAMIC, element_bits
 
 if TYPE_CHECKING:
     from .buffers import Buffers
 
 ORIGIN = Index(ZERO, 0)
+
+type Shape = tuple[int | None, ...]
 
 
 class Place(NamedTuple):
@@ -33,19 +35,19 @@ class Place(NamedTuple):
     position: Index | None = None
 
 
-def whole(resource: Resource, type_: MemoryType) -> Place:
+def whole(resource: Resource, shape: Shape) -> Place:
     """All of a buffer, indexed by its own dimensions."""
-    spans = tuple(None if n is None else Span(ZERO, 0, n) for n in type_.shape)
-    box = Box(type_.shape, spans)
+    spans = tuple(None if n is None else Span(ZERO, 0, n) for n in shape)
+    box = Box(shape, spans)
     return Place(resource, box, tuple(range(len(spans))), ORIGIN)
 
 
-def tensor_memory(resource: Resource, type_: MemoryType, column: int | None) -> Place:
+def tensor_memory(resource: Resource, shape: Shape, column: int | None) -> Place:
     """Tensor memory of that shape from `column` on, in columns of 32 bits.
 
     An element takes at most one column, and rows beyond 128 take further ones.
     """
-    rows, columns = type_.shape
+    rows, columns = shape
     if column is None or rows is None or columns is None:
         return Place(resource, None)
     extent = columns * -(-rows // 128)
@@ -71,11 +73,11 @@ def sliced(
         return place._replace(position=None)
     spans, dims = list(place.box.spans), list(place.dims)
     for d, (k, offset, size, stride) in enumerate(zip(place.dims, offsets, sizes, strides)):
-        if k is None or spans[k] is None:
+        old = None if k is None else spans[k]
+        if k is None or old is None:
             continue
-        old = spans[k]
         # A symbolic offset would hide the bounds of a part of a buffer.
-        narrowed = (old.terms, old.start, old.stop) != (ZERO, 0, _size(place, k))
+        narrowed = (old.terms, old.start, old.stop) != (ZERO, 0, _size(place.box, k))
         if offset is None or size is None or stride < 1 or (offset.terms.symbols and narrowed):
             dims[d] = None
             continue
@@ -89,9 +91,14 @@ def sliced(
     return Place(place.resource, Box(place.box.coordinates, tuple(spans)), tuple(dims), position)
 
 
-def _size(place: Place, span: int) -> int | None:
-    coordinates = place.box.coordinates
-    return coordinates[span] if isinstance(coordinates, tuple) else None
+def _size(box: Box, span: int) -> int | None:
+    return box.coordinates[span] if isinstance(box.coordinates, tuple) else None
+
+
+def _shape(buffers: Buffers, value: ir.Value) -> Shape:
+    type_ = buffers.memory_type(value)
+    assert type_ is not None and type_.shape is not None, f"{value.type} is no memref"
+    return type_.shape
 
 
 View = Callable[["Buffers", ir.Operation, ir.Value, Place], Place]
@@ -144,8 +151,7 @@ def _dropped(place: Place, sizes: Sequence[int | None], result: Sequence[int | N
 
 
 def _squeezed(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) -> Place:
-    before = buffers.memory_type(op.operands[0]).shape
-    return _dropped(place, before, buffers.memory_type(value).shape)
+    return _dropped(place, _shape(buffers, op.operands[0]), _shape(buffers, value))
 
 
 def _subview(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) -> Place:
@@ -161,12 +167,11 @@ def _subview(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) 
     offsets, sizes, strides = map(entries, ("static_offsets", "static_sizes", "static_strides"))
     lengths = [None if n.terms.symbols else n.constant for n in sizes]
     steps = [0 if n.terms.symbols else n.constant for n in strides]
-    result = buffers.memory_type(value).shape
-    return _dropped(sliced(place, offsets, lengths, steps), lengths, result)
+    return _dropped(sliced(place, offsets, lengths, steps), lengths, _shape(buffers, value))
 
 
 def _memref_slice(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) -> Place:
-    shape = buffers.memory_type(value).shape
+    shape = _shape(buffers, value)
     offsets = [buffers.indices.index(v) for v in list(op.operands)[1 : 1 + len(shape)]]
     return sliced(place, offsets, shape, [1] * len(shape))
 
@@ -185,8 +190,11 @@ def _cast(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) -> 
 def _slice_tmem(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) -> Place:
     if place.box is None or place.box.coordinates != "columns":
         return Place(place.resource, None)
-    column = place.box.spans[0].start + op.attributes["offset"].value
-    return tensor_memory(place.resource, buffers.memory_type(value), column)
+    (columns,) = place.box.spans
+    if columns is None:
+        return Place(place.resource, None)
+    column = columns.start + op.attributes["offset"].value
+    return tensor_memory(place.resource, _shape(buffers, value), column)
 
 
 def _extractvalue(buffers: Buffers, op: ir.Operation, value: ir.Value, place: Place) -> Place:
