@@ -14,6 +14,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 from jax.experimental.pallas import triton as pltriton
+
 from mosaic_toolkit.backends import get_backend
 from mosaic_toolkit.capture import capture, capturing, payload_matches, recording
 from mosaic_toolkit.errors import CaptureError
@@ -99,7 +100,9 @@ def test_export_and_explicit_lowering():
     function = jax.jit(lambda x: call(double, x))
     with capturing("v6e") as kernels:
         jax.export.export(function, platforms=["tpu"])(jax.ShapeDtypeStruct((16, 128), jnp.float32))
-        function.trace(jax.ShapeDtypeStruct((24, 128), jnp.float32)).lower(lowering_platforms=("tpu",))
+        function.trace(jax.ShapeDtypeStruct((24, 128), jnp.float32)).lower(
+            lowering_platforms=("tpu",)
+        )
     assert [k.operands[0].shape for k in kernels] == [(16, 128), (24, 128)]
     assert all(k.target == "v6e" and payload_matches(k) for k in kernels)
 
@@ -203,8 +206,12 @@ def test_a_failure_does_not_hide_the_others():
     assert failure.name == "unlowerable"
     assert "sort" in failure.error
     assert failure.source.rsplit(":", 1)[0] == __file__
-    with pytest.raises(CaptureError, match=r"'unlowerable' does not lower for mosaic_tpu on v5e .*sort"):
-        capture(lambda x: call(unlowerable, x), jax.ShapeDtypeStruct(X.shape, X.dtype), target="v5e")
+    with pytest.raises(
+        CaptureError, match=r"'unlowerable' does not lower for mosaic_tpu on v5e .*sort"
+    ):
+        capture(
+            lambda x: call(unlowerable, x), jax.ShapeDtypeStruct(X.shape, X.dtype), target="v5e"
+        )
 
 
 def test_questions_about_the_device():
@@ -222,7 +229,11 @@ def test_questions_about_the_device():
         assert jax.extend.backend.get_default_device().platform == "tpu"
         np.testing.assert_array_equal(jnp.arange(3) + 1, [1, 2, 3])
     with capturing("b200"):
-        assert (device.platform, device.core_count, device.compute_capability) == ("gpu", 148, "10.0")
+        assert (device.platform, device.core_count, device.compute_capability) == (
+            "gpu",
+            148,
+            "10.0",
+        )
         assert jax.devices("gpu")
     assert truth == (device.platform, jax.default_backend()) == ("cpu", "cpu")
     with pytest.raises(RuntimeError):

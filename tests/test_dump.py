@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+
 from mosaic_toolkit import dump
 from mosaic_toolkit.capture import Failure
 from mosaic_toolkit.errors import InvalidModule, ToolkitError

@@ -59,7 +59,7 @@ def pretending(target: str) -> Iterator[str]:
         for name, answer in answers.items():
             setattr(Device, name, property(lambda _, answer=answer: answer))
         with (
-            mock.patch.object(jax, "default_backend", lambda: chip.device_platform),
+            mock.patch.object(jax, "default_backend", return_value=chip.device_platform),
             _cuda_versions(chip.platform),
         ):
             yield chip.platform
@@ -130,6 +130,7 @@ def _payloads(module: Any) -> list[bytes]:
 def without_locations(module: str | bytes) -> str:
     """A module's text less its locations: whoever calls JAX leaves frames in those."""
     from jaxlib.mlir import ir
+
     from mosaic_toolkit import jax_compat
 
     context = jax_compat.make_context()

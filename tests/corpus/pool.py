@@ -30,7 +30,7 @@ class _Worker:
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         }
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.corpus.worker"],
             stdin=subprocess.PIPE,

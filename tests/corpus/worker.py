@@ -30,6 +30,7 @@ def run(case: Case, target: str) -> Outcome:
 
 def _run(case: Case, target: str) -> Outcome:
     import jax
+
     from mosaic_toolkit.capture import capture
 
     name = f"{case.name}@{target}"
