@@ -6,21 +6,19 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import jax_compat
+from ..jax_compat import ir
 from ..kernel import Kernel
 from . import custom_call
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
 
-ir = jax_compat.ir
-
 
 class Triton:
     name = "triton"
     title = "Triton"
     platform = "cuda"
-    dialects = ("tt",)
+    dialects: tuple[str, ...] = ("tt",)
 
     def recognise(self, call_target: str) -> bool:
         return call_target == "__gpu$xla.gpu.triton"
