@@ -38,6 +38,7 @@ jax._src.pallas.mosaic_gpu.pallas_call.pallas_call
 jax._src.pallas.mpmd.mpmd_map_p
 jax._src.pallas.pallas_call.pallas_call_p
 jax._src.pallas.triton.core.CompilerParams
+jax._src.pallas.triton.lowering.lower_jaxpr_to_triton_module
 jax._src.pallas.triton.pallas_call_registration
 jax._src.sharding_impls.ShardingContext
 jax._src.state.primitives.addupdate_p

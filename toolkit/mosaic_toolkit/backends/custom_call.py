@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from .. import jax_compat
+from ..jax_compat import ir
 from ..kernel import ArrayType
-
-ir = jax_compat.ir
 
 _DTYPES = {
     "bf16": "bfloat16",
@@ -54,9 +52,10 @@ def aliases(call: ir.Operation) -> tuple[tuple[int, int], ...]:
 
 def attribute_texts(call: ir.Operation, **replacements: str) -> tuple[tuple[str, str], ...]:
     """The custom call's attributes as MLIR text, some of them replaced."""
-    texts = {name: str(call.attributes[name]) for name in call.attributes}
-    texts.update(replacements)
-    return tuple(texts.items())
+    return tuple(
+        (name, replacements[name] if name in replacements else str(call.attributes[name]))
+        for name in call.attributes
+    )
 
 
 def without(attribute: ir.DictAttr, *names: str) -> str:

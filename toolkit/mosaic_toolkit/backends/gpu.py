@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import jax_compat
+from ..jax_compat import ir
 from ..kernel import Kernel
 from ..targets import get_target
 from . import custom_call
@@ -14,14 +15,12 @@ from . import custom_call
 if TYPE_CHECKING:
     from ..schedule import Schedule
 
-ir = jax_compat.ir
-
 
 class MosaicGPU:
     name = "mosaic_gpu"
     title = "Mosaic GPU"
     platform = "cuda"
-    dialects = ("mosaic_gpu",)
+    dialects: tuple[str, ...] = ("mosaic_gpu",)
 
     def recognise(self, call_target: str) -> bool:
         return call_target == "mosaic_gpu_v2"
@@ -40,9 +39,8 @@ class MosaicGPU:
 
             asm, level = payload.deserialise_gpu(config["module"].value_bytes), "lowered"
             encoding = {"forward_compat": False}
-        module = jax_compat.parse_module(asm)
         return Kernel(
-            name=_host_function(module).attributes["sym_name"].value.removesuffix("_mosaic_gpu"),
+            name=_name(asm),
             backend=self.name,
             level=level,
             target=target,
@@ -50,7 +48,7 @@ class MosaicGPU:
             operands=custom_call.array_types(call.operands),
             results=custom_call.array_types(call.results),
             aliases=custom_call.aliases(call),
-            grid=_grid(module),
+            grid=_grid(asm),
             attributes=custom_call.attribute_texts(
                 call,
                 **{"mhlo.backend_config": custom_call.without(config, "module", "kernel_hash")},
@@ -77,30 +75,19 @@ class MosaicGPU:
         return raise_schedule(kernel, kernel.module())
 
 
-def _host_function(module: ir.Module) -> ir.Operation:
-    for op in module.body.operations:
-        if op.operation.name == "func.func" and len(op.regions[0].blocks):
-            return op.operation
-    return module.operation
+def _name(asm: str) -> str:
+    match = re.search(r'func\.func @"?([^"\s(]+?)_mosaic_gpu"?\(', asm)
+    return match[1] if match else "kernel"
 
 
-def _grid(module: ir.Module) -> tuple[int | None, ...]:
-    """Operands of the launch: async dependencies, three grid and three block sizes, ..."""
-    found: list[tuple[int | None, ...]] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name != "gpu.launch":
-            return ir.WalkResult.ADVANCE
-        tokens = [v for v in op.operands if str(v.type) == "!gpu.async.token"]
-        found.append(tuple(map(_constant, list(op.operands)[len(tokens) : len(tokens) + 3])))
-        return ir.WalkResult.INTERRUPT
-
-    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found[0] if found else ()
+def _grid(asm: str) -> tuple[int | None, ...]:
+    """Sizes of the launch as MLIR prints them, which is faster than parsing the module again."""
+    launch = re.search(r"gpu\.launch .*?blocks\([^)]*\) in \(([^)]*)\)", asm)
+    if launch is None:
+        return ()
+    return tuple(_constant(asm, size.split("=")[1].strip()) for size in launch[1].split(","))
 
 
-def _constant(value: ir.Value) -> int | None:
-    owner = value.owner
-    if isinstance(owner, ir.Block) or owner.name != "arith.constant":
-        return None
-    return ir.IntegerAttr(owner.attributes["value"]).value
+def _constant(asm: str, value: str) -> int | None:
+    match = re.search(rf"^\s*{re.escape(value)} = arith\.constant (\d+) : index", asm, re.MULTILINE)
+    return int(match[1]) if match else None

@@ -8,14 +8,12 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import jax_compat
+from ..jax_compat import ir
 from ..kernel import Kernel
 from . import custom_call
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
-
-ir = jax_compat.ir
 
 # The payload's places in the configuration, which JAX writes as JSON by hand.
 _PAYLOAD = re.compile(r'("(body|debug_locations)": ")([^"]*)(")')
@@ -25,7 +23,7 @@ class MosaicTPU:
     name = "mosaic_tpu"
     title = "Mosaic TPU"
     platform = "tpu"
-    dialects = ("tpu",)
+    dialects: tuple[str, ...] = ("tpu",)
 
     def recognise(self, call_target: str) -> bool:
         return call_target == "tpu_custom_call"
@@ -44,11 +42,10 @@ class MosaicTPU:
             from ..jax_compat import payload as payloads
 
             asm, encoding = payloads.deserialise_tpu(base64.b64decode(payload["body"]))
-        module = jax_compat.parse_module(asm)
         name = call.attributes["kernel_name"].value if "kernel_name" in call.attributes else None
         template = _PAYLOAD.sub(r"\1\4", config)
         return Kernel(
-            name=name or _module_name(module),
+            name=name or _module_name(asm) or "kernel",
             backend=self.name,
             level="dialect",
             target=target,
@@ -56,7 +53,7 @@ class MosaicTPU:
             operands=custom_call.array_types(call.operands),
             results=custom_call.array_types(call.results),
             aliases=custom_call.aliases(call),
-            grid=_grid(module),
+            grid=_grid(asm),
             attributes=custom_call.attribute_texts(
                 call, backend_config=str(ir.StringAttr.get(template, call.context))
             ),
@@ -80,15 +77,14 @@ class MosaicTPU:
         return raise_schedule(kernel, kernel.module())
 
 
-def _module_name(module: ir.Module) -> str:
-    attributes = module.operation.attributes
-    return attributes["sym_name"].value if "sym_name" in attributes else "kernel"
+def _module_name(asm: str) -> str | None:
+    match = re.search(r'^module @"?([^"\s]+)', asm, re.MULTILINE)
+    return match and match[1]
 
 
-def _grid(module: ir.Module) -> tuple[int | None, ...]:
+def _grid(asm: str) -> tuple[int | None, ...]:
+    """Iteration bounds as MLIR prints them, which is faster than parsing the module again."""
+    match = re.search(r"\biteration_bounds = array<i64(?:: ([^>]*))?>", asm)
+    bounds = [int(bound) for bound in match[1].split(",")] if match and match[1] else []
     dynamic = ir.ShapedType.get_dynamic_size()
-    for op in module.body.operations:
-        if "iteration_bounds" in op.attributes:
-            bounds = ir.DenseI64ArrayAttr(op.attributes["iteration_bounds"])
-            return tuple(None if bound == dynamic else bound for bound in bounds)
-    return ()
+    return tuple(None if bound == dynamic else bound for bound in bounds)

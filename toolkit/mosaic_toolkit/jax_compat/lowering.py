@@ -30,6 +30,7 @@ from jax._src.pallas.mosaic.interpret import params as tpu_interpret
 from jax._src.pallas.mosaic_gpu import core as gpu_core
 from jax._src.pallas.mosaic_gpu.interpret import params as gpu_interpret
 from jax._src.pallas.triton import core as triton_core
+from jax._src.pallas.triton import lowering as triton_lowering
 from jax._src.pallas.triton import pallas_call_registration  # noqa: F401 (registers its rule)
 from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
 
@@ -41,13 +42,17 @@ from .devices import answering_as, replaced
 class Listener(Protocol):
     """Who is told of kernels; compared by identity."""
 
-    target: Target | None  # the chip to answer as; None on a machine with the device
+    @property
+    def target(self) -> Target | None:
+        """The chip to answer as; None on a machine with the device."""
+        ...
 
     def asked(self) -> None:
         """Code outside JAX was told about a device that is not there."""
 
     def on_cpu(self, call: KernelCall) -> Sequence[Any]:
         """A kernel is lowered for the CPU: returns the values of its results."""
+        ...
 
     def emitted(self, kernel: Emitted) -> None:
         """A kernel's custom call was emitted."""
@@ -299,6 +304,7 @@ class _Seen:
     def __init__(self) -> None:
         self.tpu: dict[bytes, tuple[str, dict[str, Any]]] = {}
         self.gpu: dict[int, tuple[ir.Module, str, dict[str, Any]]] = {}
+        self.triton: dict[int, str] = {}  # by the thread that lowers it
 
 
 _seen = _Seen()
@@ -373,7 +379,7 @@ def _gpu_emission(params: dict[str, Any]) -> tuple[str | None, str, dict[str, An
 
 @_emission
 def _triton_emission(params: dict[str, Any]) -> tuple[str | None, str, dict[str, Any]]:
-    return None, "dialect", {}
+    return _seen.triton.pop(threading.get_ident(), None), "dialect", {}
 
 
 def _see_tpu_module(original: Callable) -> Callable:
@@ -407,6 +413,17 @@ def _see_gpu_module(original: Callable) -> Callable:
                 asm,
                 encoding,
             )  # holds the module: its id stays its own
+
+    return lower
+
+
+def _see_triton_module(original: Callable) -> Callable:
+    @functools.wraps(original)
+    def lower(*args: Any, **options: Any) -> Any:
+        result = original(*args, **options)
+        if listener() is not None:
+            _seen.triton[threading.get_ident()] = print_module(result.module)
+        return result
 
     return lower
 
@@ -477,6 +494,7 @@ def hooked() -> Iterator[None]:
                 _installed.pop().close()
                 _seen.tpu.clear()
                 _seen.gpu.clear()
+                _seen.triton.clear()
 
 
 def _install_hooks() -> contextlib.ExitStack:
@@ -500,6 +518,11 @@ def _install_hooks() -> contextlib.ExitStack:
         replaced(tcc, "_tpu_custom_call_lowering", tpu_rule),
         replaced(gpu, "lower_mgpu_module", _see_gpu_module(gpu.lower_mgpu_module)),
         replaced(gpu, "_mosaic_gpu_lowering_rule", gpu_rule),
+        replaced(
+            triton_lowering,
+            "lower_jaxpr_to_triton_module",
+            _see_triton_module(triton_lowering.lower_jaxpr_to_triton_module),
+        ),
         _item(
             pallas_core._backend_lowering_rules,
             triton_core.CompilerParams,
