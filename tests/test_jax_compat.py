@@ -23,6 +23,7 @@ jax._src.interpreters.mlir.aval_to_ir_type
 jax._src.interpreters.mlir.func_dialect
 jax._src.interpreters.mlir.lower_fun
 jax._src.lax.control_flow.conditionals.cond_p
+jax._src.lib.cuda_versions
 jax._src.pallas.core.Blocked
 jax._src.pallas.core.GridMapping
 jax._src.pallas.core.Squeezed

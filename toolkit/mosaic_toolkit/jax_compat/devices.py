@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 import jaxlib._jax
-from jax._src import xla_bridge
+from jax._src import lib, xla_bridge
 
 from ..targets import Target
 
@@ -95,10 +95,20 @@ def answering_as(current: Callable[[], Target | None], asked: Callable[[], None]
             original = device_class.__dict__.get(name)
             stack.enter_context(replaced(device_class, name, answer(name, original)))
         stack.enter_context(replaced(xla_bridge, "get_backend", get_backend))
+        if lib.cuda_versions is None:
+            stack.enter_context(replaced(lib, "cuda_versions", _CudaVersions))
         try:
             yield
         finally:
             xla_bridge.local_devices.cache_clear()
+
+
+class _CudaVersions:
+    """What GPU kernels ask of CUDA where none is installed: the version that JAX is built for."""
+
+    @staticmethod
+    def cuda_runtime_get_version() -> int:
+        return 13000
 
 
 class _Platform:
