@@ -5,10 +5,10 @@ from __future__ import annotations
 import fnmatch
 from collections.abc import Sequence
 
-from . import jax_gpu, jax_tpu, tokamax_gpu, tokamax_tpu
+from . import jax_gpu, jax_tpu, tokamax_gpu, tokamax_mesh, tokamax_tpu
 from .case import Case
 
-SOURCES = (jax_tpu, jax_gpu, tokamax_tpu, tokamax_gpu)
+SOURCES = (jax_tpu, jax_gpu, tokamax_tpu, tokamax_mesh, tokamax_gpu)
 
 
 def all_cases() -> tuple[Case, ...]:
