@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -235,6 +234,8 @@ def _first_paragraph(error: BaseException) -> str:
 
 @functools.cache
 def _versions(platform: str) -> tuple[tuple[str, str], ...]:
+    import importlib.metadata
+
     compiler = {"tpu": "libtpu", "cuda": "jax-cuda13-plugin"}[platform]
     found = []
     for package in ("jax", "jaxlib", compiler):
