@@ -265,7 +265,7 @@ def _compare_operations(
 
 def _spell(difference: Difference, writer: OperationWriter) -> OperationDifference:
     a, b = difference.before, difference.after
-    place = b if a is None else a
+    place = a if b is None else b
     assert place is not None
     return OperationDifference(
         difference.kind,

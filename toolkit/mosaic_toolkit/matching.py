@@ -179,6 +179,8 @@ class Matching:
             before = len(self.to_after)
             self._forward(a.nodes, b.nodes)
             self._backward(a.nodes)
+            self._in_gaps(a.nodes, b.nodes, _effect)
+            self._backward(a.nodes)
             self._in_gaps(a.nodes, b.nodes, lambda n: n.label)
             if len(self.to_after) == before:
                 break
@@ -336,6 +338,11 @@ def _symbol(node: Node) -> str | None:
 
 def _named(node: Node) -> object:
     return node.name, _symbol(node)
+
+
+def _effect(node: Node) -> object | None:
+    """Operations that stand for themselves, such as stores."""
+    return node.label if not len(node.op.results) else None
 
 
 def _anchor(node: Node) -> object | None:

@@ -105,7 +105,9 @@ def _difference(op: ir.Operation, other: ir.Operation | None, name: str) -> str:
 
 
 def _members(attribute: ir.Attribute | None) -> list[str]:
-    return [str(a) for a in attribute] if isinstance(attribute, ir.ArrayAttr) else []
+    if attribute is None or not isinstance(attribute, ir.ArrayAttr):
+        return []
+    return [str(member) for member in attribute]
 
 
 def _shortened(text: str) -> str:

@@ -337,7 +337,8 @@ _SCHEDULE_OPS = frozenset(
     )
     | _schedule(
         "mosaic_gpu",
-        "alloc_smem alloca_scope alloca_scope.return arrive arrive_expect_tx assume_multiple"
+        "alloc_smem alloca_scope alloca_scope.return arrive arrive_expect_tx"
+        " arrive_dyn_expect_tx_supported assume_multiple"
         " async_load async_load_tmem async_prefetch async_store async_store_scales_smem_to_tmem"
         " async_store_smem async_store_smem_to_tmem async_store_sparse_metadata_smem_to_tmem"
         " async_store_tmem broadcast_in_dim custom_primitive debug_print get_cluster_ref"

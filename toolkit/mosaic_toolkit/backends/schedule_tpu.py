@@ -316,18 +316,16 @@ class _Reader:
         )
 
     def _dma_wait(self, op: ir.OpView, kind: str, place: Place) -> None:
-        sends = (
-            "wait_target" in op.operation.attributes
-            and not op.operation.attributes["wait_target"].value
-        )
-        names = (
+        attributes = op.operation.attributes
+        sends = "wait_target" in attributes and not attributes["wait_target"].value
+        ends = (
             ("source_semaphore",)
             if sends
             else ("target_semaphore", "semaphore", "source_semaphore")
         )
-        found = (_optional(op, name) for name in names)
+        found = (_optional(op, name) for name in ends)
         semaphore = next((value for value in found if value is not None), None)
-        self._synchronise("wait", f"{kind} sent" if sends else kind, semaphore, False, place)
+        self._synchronise("wait", kind, semaphore, False, place)
 
     def _synchronise(
         self, action: str, kind: str, semaphore: ir.Value | None, remote: bool, place: Place
