@@ -318,3 +318,34 @@ def test_reschedule_of_one_block_leaves_the_others():
         lambda op: order[op.attributes["tag"].value] if "tag" in op.attributes else 2, block
     )
     assert _names(graph) == ["b", "a", "c", "d"]
+
+
+def test_replacing_a_store_by_another_one_in_its_place():
+    body = store("s", "%x", "%c0") + load("l", "%x", "%c0")
+    graph = graph_of(function(f"%x: {VMEM}", body))
+    s = tagged(graph, "s")
+    value, base, row, column = s.operands
+    with graph.inserting_before(s):
+        total = ir.Operation.create("arith.addf", results=[value.type], operands=[value, value])
+        ir.Operation.create(
+            "vector.store",
+            operands=[total.results[0], base, row, column],
+            attributes={"tag": ir.StringAttr.get("new")},
+        )
+    graph.replace(s, [])
+    assert _names(graph) == ["new", "l"]
+    assert ordered(graph) == {("new", "l")}
+    graph.kernel()
+
+
+def test_replacing_a_store_by_one_to_other_rows():
+    body = store("s", "%x", "%c0") + load("l", "%x", "%c0")
+    graph = graph_of(function(f"%x: {VMEM}", body))
+    s = tagged(graph, "s")
+    value, base, _, column = s.operands
+    eight = next(
+        op for op in graph.ops("arith.constant") if str(op.attributes["value"]) == "8 : index"
+    )
+    with graph.inserting_before(s):
+        ir.Operation.create("vector.store", operands=[value, base, eight.results[0], column])
+    _refuses(graph, "outlives", lambda: graph.replace(s, []))

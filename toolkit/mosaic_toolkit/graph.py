@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from . import graph_nodes
 from .backends.nest import source_line
 from .dependence import Dependences, Reason, blocks_of, operations, symbols_only
-from .effects.memory import WRITE, conflict
+from .dominance import dominates, isolated, precedes
+from .effects.memory import WRITE, conflict, covers
 from .errors import Refused
 from .jax_compat import ir
 from .kernel import Kernel
+from .linearise import arrange, linearise, orders
 from .ssa import producer
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class Graph:
         self._dependences: Dependences | None = None
         self._ops: list[ir.Operation] | None = None
         self._numbers: dict[ir.Operation, int] = {}
+        # Operations made through `inserting_before`.
+        self._made: set[ir.Operation] = set()
         self._nx: networkx.MultiDiGraph | None = None
 
     @property
@@ -181,17 +185,17 @@ class Graph:
                 " effects, no regions and cannot trap may run more or less often",
                 hint="move it within its block",
             )
-        if _isolated(op) != _isolated(anchor):
+        if isolated(op) != isolated(anchor):
             raise Refused(f"{what}: no value passes between the functions that they are in")
         behind = side == "after"
         for value in op.operands:
-            if not _dominates(value, anchor, inclusive=behind):
+            if not dominates(value, anchor, inclusive=behind):
                 source = producer(value) or value.owner.owner.operation
                 raise _broken(what, source, op, _DATA)
         for result in op.results:
             for use in result.uses:
                 user = use.owner.operation
-                if not _precedes(anchor, user, inclusive=not behind):
+                if not precedes(anchor, user, inclusive=not behind):
                     raise _broken(what, op, user, _DATA)
 
     # --- changing -----------------------------------------------------------------
@@ -214,8 +218,9 @@ class Graph:
     def replace(self, op: ir.Operation | ir.OpView, values: ir.Value | Sequence[ir.Value]) -> None:
         """Lets `values` stand for the results of `op`, which is then erased.
 
-        An operation with effects can be replaced if the operations directly
-        before it, made since, have the same effects.
+        An operation with effects can be replaced if operations that were made
+        directly before it have at least the same effects, and so take over its
+        place among the dependences.
 
         Raises:
           Refused: a value has another type or is not defined there, or something
@@ -229,13 +234,28 @@ class Graph:
             given = ", ".join(str(v.type) for v in new)
             raise Refused(f"{what}: it has results ({wanted}), the values are ({given})")
         for value in new:
-            if not _dominates(value, op):
+            if not dominates(value, op):
                 raise Refused(f"{what}: {value} is not defined before it")
-        self._check_unobserved(op, what)
+        if not self._taken_over(op):
+            self._check_unobserved(op, what)
         for result, value in zip(op.results, new):
             result.replace_all_uses_with(value)
         op.erase()
         self._changed()
+
+    def _taken_over(self, op: ir.Operation) -> bool:
+        """Whether operations made directly before `op` touch all that it touches."""
+        effects = self.dependences.effects
+        ops = operations(op.block)
+        made = itertools.takewhile(self._made.__contains__, reversed(ops[: ops.index(op)]))
+        new = [access for other in made for access in effects.summary(other)]
+        return bool(new) and all(
+            any(
+                b.resource is a.resource and covers(b.box, a.box) and b.mode & a.mode == a.mode
+                for b in new
+            )
+            for a in effects.summary(op)
+        )
 
     def _check_unobserved(self, op: ir.Operation, what: str) -> None:
         """Refuses if anything may notice that the effects of `op` are gone."""
@@ -306,11 +326,13 @@ class Graph:
     def inserting_before(self, op: ir.Operation | ir.OpView) -> Iterator[ir.InsertionPoint]:
         """Context and location for MLIR's builders, which then insert before `op`."""
         op = op.operation
+        there = set(operations(op.block))
         point = ir.InsertionPoint(op)
         try:
             with self.context, op.location, point:
                 yield point
         finally:
+            self._made.update(new for new in operations(op.block) if new not in there)
             self._changed()
 
     # --- scheduling ---------------------------------------------------------------
@@ -323,15 +345,17 @@ class Graph:
         """
         dependences = self.dependences
         chosen = [block] if block is not None else list(self._blocks())
-        for each in chosen:
-            ops = operations(each)
-            if symbols_only(ops):
-                continue
-            last = [ops.pop()] if _is_terminator(ops[-1]) else []
-            order = _linearise(ops, _edges(dependences, ops), key)
-            if order != list(range(len(ops))):
-                _apply(ops, order, last)
-        self._reordered()
+        try:
+            for each in chosen:
+                ops = operations(each)
+                if symbols_only(ops):
+                    continue
+                last = [ops.pop()] if _is_terminator(ops[-1]) else []
+                order = linearise(ops, orders(dependences, ops), key)
+                if order != list(range(len(ops))):
+                    arrange(ops, order, last)
+        finally:
+            self._reordered()
 
     def _blocks(self) -> Iterator[ir.Block]:
         for op in self._program():
@@ -352,47 +376,6 @@ class Graph:
 _DATA = Reason("data", "RAW", None)
 
 
-def _edges(dependences: Dependences, ops: list[ir.Operation]) -> set[tuple[int, int]]:
-    found = set(dependences.data(ops))
-    found.update((d.source, d.target) for d in dependences.memory(ops))
-    return found
-
-
-def _linearise(
-    ops: list[ir.Operation], edges: set[tuple[int, int]], key: Callable[[ir.Operation], Any]
-) -> list[int]:
-    """A topological order of the positions, lowest key first."""
-    missing = [0] * len(ops)
-    onward: list[list[int]] = [[] for _ in ops]
-    for source, target in edges:
-        onward[source].append(target)
-        missing[target] += 1
-    keys = [key(op) for op in ops]
-    ready = [(keys[n], n) for n in range(len(ops)) if not missing[n]]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, n = heapq.heappop(ready)
-        order.append(n)
-        for target in onward[n]:
-            missing[target] -= 1
-            if not missing[target]:
-                heapq.heappush(ready, (keys[target], target))
-    return order
-
-
-def _apply(ops: list[ir.Operation], order: list[int], last: list[ir.Operation]) -> None:
-    if last:
-        for n in order:
-            ops[n].move_before(last[0])
-        return
-    previous = ops[-1]
-    for n in order:
-        if ops[n] != previous:
-            ops[n].move_after(previous)
-            previous = ops[n]
-
-
 def _is_terminator(op: ir.Operation) -> bool:
     return op.has_trait(ir.IsTerminatorTrait)
 
@@ -403,40 +386,6 @@ def _passed(op: ir.Operation, anchor: ir.Operation, upward: bool, side: str) -> 
     start, end = ops.index(op), ops.index(anchor)
     stop = end if side == "before" else end + 1
     return ops[stop:start] if upward else ops[start + 1 : stop][::-1]
-
-
-def _ancestor_in(op: ir.Operation, block: ir.Block) -> ir.Operation | None:
-    """The operation of `block` that is or contains `op`."""
-    node: ir.Operation | None = op
-    while node is not None and node.parent is not None:
-        if node.block == block:
-            return node
-        node = node.parent.operation
-    return None
-
-
-def _dominates(value: ir.Value, at: ir.Operation, *, inclusive: bool = False) -> bool:
-    """Whether `value` is surely defined before `at`, or by it, here or in a block around."""
-    source = producer(value)
-    if source is None:
-        return _ancestor_in(at, value.owner) is not None
-    return _precedes(source, at, inclusive=inclusive)
-
-
-def _precedes(first: ir.Operation, second: ir.Operation, *, inclusive: bool = False) -> bool:
-    """Whether `second` stands behind `first`, or in the regions of what does."""
-    around = _ancestor_in(second, first.block)
-    if around is None:
-        return False
-    return inclusive if around == first else first.is_before_in_block(around)
-
-
-def _isolated(op: ir.Operation) -> ir.Operation:
-    """The innermost operation around `op` whose regions use no value from outside."""
-    node = op.parent.operation
-    while node.parent is not None and not node.has_trait(ir.IsIsolatedFromAboveTrait):
-        node = node.parent.operation
-    return node
 
 
 def _name(op: ir.Operation) -> str:

@@ -141,7 +141,7 @@ class ModuleEffects:
     def is_movable_between_blocks(self, op: ir.Operation) -> bool:
         """Whether executing `op` more or less often, or elsewhere, changes nothing."""
         name = op.name
-        if name in upstream.CONVERGENT or name.startswith(_ALLOCATES):
+        if name in upstream.CONVERGENT or name.startswith(_ALLOCATES) or gpu.uses_ptx(name):
             return False
         if any(text in name for text in _SPECULATION) or len(op.regions) or len(op.successors):
             return False

@@ -90,6 +90,8 @@ class Buffers:
         """All memory of one space; None where the space is unknown."""
         if name is None:
             return self.everything
+        if name == "any":
+            return self.shared
         if name == "private":
             return self.private
         return self._resource(("space", name), name, self.shared)
@@ -195,7 +197,7 @@ class Buffers:
         if not self._is_entry(function) or type_ is None:
             return self._unknown(value)
         number = value.arg_number
-        if type_.space in (None, "hbm", "gmem"):
+        if type_.space in (None, "any", "hbm", "gmem"):
             first = function.regions[0].blocks[0].arguments
             memory = [a.arg_number for a in first if self.memory_type(a) is not None]
             number = memory[self._names.canonical(memory.index(number))]

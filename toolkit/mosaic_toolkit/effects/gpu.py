@@ -111,6 +111,17 @@ def _matrix(mode: int) -> Callable[[Buffers, ir.Operation], Effects]:
     return effects
 
 
+def _thread_copy(buffers: Buffers, op: ir.Operation) -> Effects:
+    """cp.async of one thread: complete after its group's wait."""
+    target, source = list(op.operands)[:2]
+    accesses = (
+        *(Access(p.resource, None, WRITE) for p in buffers.places(target)),
+        *(Access(p.resource, None, READ) for p in buffers.places(source)),
+        *state(buffers, "async copy group"),
+    )
+    return Effects(accesses, group(buffers, "async copy"))
+
+
 def _bulk_load(buffers: Buffers, op: ir.Operation) -> Effects:
     """A TMA copy into shared memory: the barrier follows the coordinates."""
     barrier = segments(op)[3]
@@ -189,6 +200,7 @@ EFFECTS: dict[str, Callable[[Buffers, ir.Operation], Effects]] = {
     "mosaic_gpu.tcgen05_commit_arrive": _tensor_core_commit,
     "mosaic_gpu.try_cluster_cancel": _cluster_cancel,
     "mosaic_gpu.query_cluster_cancel": _query_cancel,
+    "nvvm.cp.async.shared.global": _thread_copy,
     "nvvm.ldmatrix": _matrix(READ),
     "nvvm.stmatrix": _matrix(WRITE),
     "nvvm.cp.async.bulk.tensor.shared.cluster.global": _bulk_load,

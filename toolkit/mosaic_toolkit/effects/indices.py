@@ -20,14 +20,11 @@ class Index(NamedTuple):
     constant: int
 
 
-_SAME_VALUE = frozenset(
+_EXTENDS = frozenset({"arith.extsi", "arith.extui", "llvm.sext", "llvm.zext"})
+_SAME_VALUE = _EXTENDS | frozenset(
     {
         "arith.index_cast",
         "arith.index_castui",
-        "arith.extsi",
-        "arith.extui",
-        "llvm.sext",
-        "llvm.zext",
         "tpu.assume_multiple",
         "mosaic_gpu.assume_multiple",
     }
@@ -50,7 +47,7 @@ _PREDICATES = {
     5: lambda a, b: a >= b,
 }
 # Dialects whose operations are functions of their operands and attributes.
-_PURE_DIALECTS = ("arith.", "index.", "affine.", "llvm.")
+_PURE_DIALECTS = ("arith.", "index.", "affine.apply", "affine.min", "affine.max", "llvm.")
 _MAX_CHAIN = 200
 
 
@@ -86,7 +83,13 @@ class Indices:
             return self._opaque(value)
         operands = list(op.operands)
         if name in _SAME_VALUE:
-            return self._index(operands[0], chain)
+            same = self._index(operands[0], chain)
+            # Truth and negative numbers change with the width.
+            widened = name in _EXTENDS and (
+                same.constant < 0
+                or (name.endswith(("extsi", "sext")) and str(operands[0].type) == "i1")
+            )
+            return self._opaque(value) if widened else same
         if name in _ADD | _SUB | _MUL:
             a, b = (self._index(v, chain) for v in operands)
             return self._linear(name, a, b)

@@ -151,6 +151,16 @@ def _vector(mode: int) -> Callable[[Buffers, ir.Operation], Effects]:
     return effects
 
 
+def _any_row(mode: int) -> Callable[[Buffers, ir.Operation], Effects]:
+    """Indices may be negative or spread over sublanes, and so leave the reference's box."""
+
+    def effects(buffers: Buffers, op: ir.Operation) -> Effects:
+        (base,) = (v for v in op.operands if isinstance(v.type, ir.MemRefType))
+        return Effects(tuple(Access(p.resource, None, mode) for p in buffers.places(base)))
+
+    return effects
+
+
 def _changes(name: str) -> Callable[[Buffers, ir.Operation], Effects]:
     def effects(buffers: Buffers, op: ir.Operation) -> Effects:
         return Effects(state(buffers, name) + reads(buffers, op.operands))
@@ -168,6 +178,10 @@ EFFECTS: dict[str, Callable[[Buffers, ir.Operation], Effects]] = {
     "tpu.strided_load": _vector(READ),
     "tpu.vector_store": _vector(WRITE),
     "tpu.strided_store": _vector(WRITE),
+    "tpu.load": _any_row(READ),
+    "tpu.store": _any_row(READ_WRITE),
+    "tpu.shuffled_load": _any_row(READ),
+    "tpu.shuffled_store": _any_row(WRITE),
     "tpu.matmul_push_rhs": _changes("matrix unit"),
     "tpu.matmul_acc_lhs": _changes("matrix unit"),
     "tpu.matmul_pop": _changes("matrix unit"),

@@ -16,8 +16,8 @@ class MemoryType(NamedTuple):
     Attributes:
       shape: of a memref, with None for a dynamic size; None for the others.
       bits: of one element, None where unknown.
-      space: normalised name of the memory space; None where the type leaves it
-        open.
+      space: normalised name of the memory space, ``any`` where the compiler is to
+        choose one; None where the type says nothing.
     """
 
     shape: tuple[int | None, ...] | None
@@ -43,7 +43,6 @@ _SPACES = {
     "#gpu.address_space<private>": "private",
     "#mosaic_gpu.smem_cluster": "smem",
     "#mosaic_gpu.tmem": "tmem",
-    "#tpu.memory_space<any>": None,
 }
 _NUMBERED = {0: None, 1: "gmem", 3: "smem", 5: "private", 6: "tmem", 7: "smem"}
 _TPU_SPACE = re.compile(r"#tpu\.memory_space<(\w+)")

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ..jax_compat import ir
 from .buffers import Buffers
 from .memory import READ, WRITE, Access
-from .operation import Effects, declared
+from .operation import Effects, anything, synchronises
 from .types import element_bits
 from .views import extent
 
@@ -52,7 +52,7 @@ def _vector_store(buffers: Buffers, op: ir.Operation) -> Effects:
 def _llvm_access(mode: int) -> Callable[[Buffers, ir.Operation], Effects]:
     def effects(buffers: Buffers, op: ir.Operation) -> Effects:
         if _attribute(op, "volatile_") or _attribute(op, "ordering", 0):
-            return declared(buffers, op) or Effects()
+            return anything(buffers)
         pointer = op.operands[0 if mode == READ else 1]
         value = op.results[0] if mode == READ else op.operands[0]
         size = _bytes(value.type)
@@ -68,6 +68,11 @@ def _attribute(op: ir.Operation, name: str, plain: object = None) -> bool:
     if name not in op.attributes:
         return False
     return getattr(op.attributes[name], "value", None) != plain
+
+
+def _atomic(buffers: Buffers, op: ir.Operation) -> Effects:
+    """May acquire or release what other threads wrote."""
+    return Effects(synchronises(buffers))
 
 
 def _bytes(type_: ir.Type) -> int | None:
@@ -88,6 +93,14 @@ EFFECTS: dict[str, Callable[[Buffers, ir.Operation], Effects]] = {
     "vector.store": _vector_store,
     "llvm.load": _llvm_access(READ),
     "llvm.store": _llvm_access(WRITE),
+    "llvm.atomicrmw": _atomic,
+    "llvm.cmpxchg": _atomic,
+    "llvm.fence": _atomic,
+    "tt.atomic_cas": _atomic,
+    "tt.atomic_load": _atomic,
+    "tt.atomic_poll": _atomic,
+    "tt.atomic_rmw": _atomic,
+    "tt.atomic_store": _atomic,
 }
 
 # They exchange registers between the threads of a warp, and touch no memory.
