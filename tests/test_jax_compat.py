@@ -62,7 +62,7 @@ jax.experimental.mosaic.gpu.launch_context.Scratch
 jaxlib._jax.Device
 jaxlib.mlir._mlir_libs._jax_mlir_ext.register_dialects
 jaxlib.mlir.passmanager.PassManager.parse
-""".split()
+""".split()  # noqa: SIM905
 
 # Private modules whose members are too many to name: MLIR's public bindings.
 BINDINGS = ("jaxlib.mlir.ir", "jaxlib.mosaic.python", "jaxlib.triton", "jaxlib.mlir.dialects", "jaxlib.version")

@@ -101,7 +101,11 @@ def dump(
         run=run,
         devices=devices,
     )
-    kernels, outcome = run_script(what, _split(target))
+    try:
+        kernels, outcome = run_script(what, _split(target))
+    except KeyboardInterrupt:
+        say("interrupted; nothing was written")
+        raise typer.Exit(130) from None
     if not kernels and not outcome.failures and not outcome.traceback:
         say(report.nothing_lowered(script, outcome.functions))
         raise typer.Exit(1)
@@ -269,9 +273,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     except ToolkitError as error:
         say(f"error: {error}")
         code = 1 if _is_a_failed_check(error) else 2
-    except KeyboardInterrupt:
-        say("interrupted; nothing was written")
-        code = 130
     sys.exit(code)
 
 
