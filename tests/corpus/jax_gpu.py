@@ -110,7 +110,6 @@ def _blackwell_matmul_cases() -> Iterator[Case]:
 
 def _ragged_cases() -> Iterator[Case]:
     m, n, k, groups = 1024, 512, 256, 8
-    sizes = struct((groups,), "int32")
 
     def hopper(dtype, **options):
         def call() -> Call:
@@ -122,7 +121,7 @@ def _ragged_cases() -> Iterator[Case]:
             def fn(lhs, rhs, sizes):
                 return lib.ragged_dot(lhs, rhs, group_sizes=sizes, **blocks, **pipeline, **options)
 
-            return fn, (struct((m, k), dtype), struct(rhs, dtype), sizes)
+            return fn, (struct((m, k), dtype), struct(rhs, dtype), struct((groups,), "int32"))
 
         return call
 
@@ -135,7 +134,11 @@ def _ragged_cases() -> Iterator[Case]:
                 lhs, rhs, group_sizes=sizes, **blocks, max_concurrent_steps=4, grid_block_n=2
             )
 
-        return fn, (struct((m, k), "float16"), struct((m, n), "float16"), sizes)
+        return fn, (
+            struct((m, k), "float16"),
+            struct((m, n), "float16"),
+            struct((groups,), "int32"),
+        )
 
     def blackwell(dtype):
         def call() -> Call:
@@ -151,7 +154,11 @@ def _ragged_cases() -> Iterator[Case]:
                 grid_minor_dim=dimension.N,
             )
             fn = functools.partial(lib.ragged_dot_kernel, config=config)
-            return fn, (struct((m, k), dtype), struct((groups, k, n), dtype), sizes)
+            return fn, (
+                struct((m, k), dtype),
+                struct((groups, k, n), dtype),
+                struct((groups,), "int32"),
+            )
 
         return call
 
@@ -319,14 +326,13 @@ def _triton_attention_cases() -> Iterator[Case]:
 
 def _triton_decode_cases() -> Iterator[Case]:
     batch, seq, dim = 2, 1024, 64
-    length = struct((batch,), "int32")
 
     def decode(function, dtype, lengths=False, **options):
         def call() -> Call:
             lib = _module("decode_attention")
             q = struct((batch, 16, dim), dtype)
             kv = struct((batch, seq, 4, dim) if function == "gqa" else (batch, seq, dim), dtype)
-            bounds = (length, length) if lengths else ()
+            bounds = (struct((batch,), "int32"),) * 2 if lengths else ()
             fn = functools.partial(getattr(lib, function), **options)
             return fn, (q, kv, kv, *bounds)
 
@@ -337,7 +343,7 @@ def _triton_decode_cases() -> Iterator[Case]:
             lib = _module("paged_attention")
             pages = struct((4, 64, 16, dim), "int8" if quantized else dtype)
             scales = (struct((4, 64, 16), dtype),) * 2 if quantized else ()
-            bounds = (length,) if lengths else (None,)
+            bounds = (struct((batch,), "int32") if lengths else None,)
 
             def fn(q, k, v, table, length, *scales):
                 return lib.paged_attention(q, k, v, table, length, *scales, **options)

@@ -100,7 +100,7 @@ def lower(make: Callable[[], Call], target: str) -> Lowered:
     def seen(module, launch, semantics, **options):
         nonlocal lane
         if semantics == LoweringSemantics.Warpgroup:
-            warpgroup.append(_text(module))
+            warpgroup.append(text(module))
         else:
             lane += 1
         return lower_further(module, launch, semantics, **options)
@@ -127,19 +127,20 @@ def _payloads(module: Any) -> list[bytes]:
     return found
 
 
-def without_locations(module: str | bytes) -> str:
-    """A module's text less its locations: whoever calls JAX leaves frames in those."""
+def text(module: Any) -> str:
+    """A module less its locations: whoever calls JAX leaves frames of its own in those."""
+    return module.operation.get_asm(print_generic_op_form=True)
+
+
+def text_of_bytecode(payload: bytes) -> str:
+    """`text` of a module as JAX embeds it, in versioned dialects that nothing defines."""
     from jaxlib.mlir import ir
 
     from mosaic_toolkit import jax_compat
 
     context = jax_compat.make_context()
     context.allow_unregistered_dialects = True
-    return _text(ir.Module.parse(module, context))
-
-
-def _text(module: Any) -> str:
-    return module.operation.get_asm(print_generic_op_form=True)
+    return text(ir.Module.parse(payload, context))
 
 
 def _payload(target: str, attributes: Any) -> bytes | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib.util
 import inspect
+import re
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,28 +29,29 @@ _NAMES = {
     "static_scheduling_persistent_kernel",
 }
 _PALLAS_MODULES = {"pl", "plgpu", "pltpu", "plsc", "pallas"}
+_MENTION = re.compile(rf"\b({'|'.join(_NAMES)}|({'|'.join(_PALLAS_MODULES)})\.kernel)\b")
 
 
-def is_test(path: Path) -> bool:
+def _is_test(path: Path) -> bool:
     stem = path.stem
     return "test" in stem.split("_") or "test" in path.parent.parts[-1:] or stem == "conftest"
 
 
+@functools.cache
 def declared(library: str) -> dict[str, set[str]]:
     """Functions that make a kernel, as qualified names, by module of `library`.
 
     A library that is not installed has none.
     """
-    try:
-        spec = importlib.util.find_spec(library)
-    except ModuleNotFoundError:
-        return {}
+    package, *inner = library.split(".")
+    spec = importlib.util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return {}
     found: dict[str, set[str]] = {}
-    for root in map(Path, spec.submodule_search_locations):
+    for location in spec.submodule_search_locations:
+        root = Path(location, *inner)
         for path in sorted(root.rglob("*.py")):
-            if is_test(path.relative_to(root.parent)):
+            if _is_test(path.relative_to(root.parent)):
                 continue
             names = _Finder.names(path)
             if names:
@@ -63,8 +67,10 @@ class _Finder(ast.NodeVisitor):
 
     @classmethod
     def names(cls, path: Path) -> set[str]:
+        source = path.read_text(encoding="utf-8")
         finder = cls()
-        finder.visit(ast.parse(path.read_text(encoding="utf-8")))
+        if _MENTION.search(source):
+            finder.visit(ast.parse(source))
         return finder._found
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
@@ -121,7 +127,9 @@ def watching() -> Iterator[set[tuple[str, str]]]:
                 seen.add((module, frame.f_code.co_qualname))
             frame = frame.f_back
 
-    entries = (pl.pallas_call, pl.kernel, plgpu.kernel, pl.core_map)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        entries = (pl.pallas_call, pl.kernel, plgpu.kernel, pl.core_map)
     codes = [inspect.unwrap(entry).__code__ for entry in entries]
     monitoring.use_tool_id(tool, "corpus")
     try:

@@ -22,7 +22,7 @@ def cases() -> Iterator[Case]:
 def _attention(generation: str) -> Op:
     kernels = (f"{GPU}_kernel_{generation}",)
     if generation != "sm80":
-        kernels += (f"{GPU}_vjp_kernel_{generation}",)
+        kernels += (f"{GPU}_vjp_kernel_{generation}", "tokamax._src.mosaic_gpu")
     return Op("attention", GPU, "PallasMosaicGpuFlashAttention", kernels)
 
 
@@ -68,7 +68,7 @@ def _attention_cases() -> Iterator[Case]:
     for generation, targets in (("sm80", AMPERE), ("sm90", HOPPER), ("sm100", BLACKWELL)):
         op = _attention(generation)
         both = generation != "sm80"  # which has no backward kernel of its own
-        prefix = "tokamax/gpu/attention"
+        prefix = f"tokamax/gpu/attention_{generation}"
         specs = ("mixtral_8x7b_bf16", "deepseek2_16b_bf16", "alphafold_384x384x4x64")
         yield from spec_cases(prefix, op, targets, *specs, backward=both)
         for variant, options in _ATTENTION_VARIANTS.items():
@@ -106,7 +106,7 @@ def _attention_cases() -> Iterator[Case]:
     ):
         op = _attention(generation)
         make = arguments_call(op, _attention_arguments(dim=128), **options)
-        yield Case(f"tokamax/gpu/attention/{name}", targets, make, op.modules)
+        yield Case(f"tokamax/gpu/attention_{generation}/{name}", targets, make, op.modules)
 
     triton = Op(
         "attention",
@@ -165,7 +165,9 @@ def _gated_linear_unit_cases() -> Iterator[Case]:
             "bf16_linear": ("bfloat16", None),
         }.items():
             make = arguments_call(op, arguments(*options))
-            yield Case(f"tokamax/gpu/gated_linear_unit/{variant}", targets, make, op.modules)
+            yield Case(
+                f"tokamax/gpu/gated_linear_unit_{generation}/{variant}", targets, make, op.modules
+            )
 
 
 def _ragged_dot(*kernels: str) -> Op:
@@ -203,10 +205,10 @@ def _ragged_arguments(
 
 
 def _ragged_dot_cases() -> Iterator[Case]:
-    prefix = "tokamax/gpu/ragged_dot"
+    prefix = "tokamax/gpu/ragged_dot_"
     spec = "maxtext_deepseek-v3-262144x1024_256x1024x7168"
-    yield from spec_cases(prefix, _ragged_dot("sm90"), HOPPER, spec, backward=True)
-    yield from spec_cases(prefix, _ragged_dot("sm100"), BLACKWELL, spec)
+    yield from spec_cases(prefix + "sm90", _ragged_dot("sm90"), HOPPER, spec, backward=True)
+    yield from spec_cases(prefix + "sm100", _ragged_dot("sm100"), BLACKWELL, spec)
     small = {"block_m": 64, "block_n": 128, "block_k": 64, "num_stages": 2, "split_k": 1}
     blackwell = {"block_m": 64, "block_n": 128, "block_k": 128, "num_stages": 2, "split_k": 1}
     for variant, kernel, targets, arguments, options in (
@@ -240,4 +242,4 @@ def _ragged_dot_cases() -> Iterator[Case]:
     ):
         op = _ragged_dot(kernel)
         make = arguments_call(op, arguments, **options)
-        yield Case(f"{prefix}/{variant}", targets, make, op.modules)
+        yield Case(f"{prefix}{kernel}/{variant}", targets, make, op.modules)

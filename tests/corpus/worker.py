@@ -87,8 +87,8 @@ def _checked(outcome: Outcome, captured: list, lowered: oracle.Lowered) -> Outco
 def _difference(captured: list, lowered: oracle.Lowered) -> str:
     """How the captured kernels differ from JAX's, "" where they are the same."""
     warpgroup = [k for k in captured if k.backend == "mosaic_gpu" and k.level == "dialect"]
-    ours = {oracle.without_locations(kernel.asm) for kernel in warpgroup}
-    theirs = set(map(oracle.without_locations, lowered.warpgroup))
+    ours = {oracle.text(kernel.module()) for kernel in warpgroup}
+    theirs = set(lowered.warpgroup)
     if ours != theirs:
         return f"{len(theirs - ours)} of JAX's {len(theirs)} Warpgroup modules differ from ours"
     ours = {_module(kernel) for kernel in captured if kernel not in warpgroup}
@@ -96,7 +96,7 @@ def _difference(captured: list, lowered: oracle.Lowered) -> str:
     if warpgroup and not lowered.lane:
         return f"{len(ours)} kernels are none of JAX's" if ours else ""
     if ours != theirs:
-        ours, theirs = (set(map(oracle.without_locations, some)) for some in (ours, theirs))
+        ours, theirs = (set(map(oracle.text_of_bytecode, some)) for some in (ours, theirs))
     if warpgroup:
         return f"{len(ours - theirs)} kernels are none of JAX's" if ours - theirs else ""
     return f"{len(theirs - ours)} of JAX's {len(theirs)} kernels differ" if ours != theirs else ""
