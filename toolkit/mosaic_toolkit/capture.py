@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import functools
@@ -9,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .backends import all_backends, get_backend
@@ -146,11 +148,11 @@ class _Recorder:
         self._seen.add(key)
         encoding = {**kernel.encoding, "payload_sha256": digest}
         decoded = backend.decode(kernel.op, target, kernel.asm, kernel.level, encoding)
-        function, line = _first_source(decoded.asm)
+        source = (call.source if call else None) or _first_source(decoded.asm)
         captured = dataclasses.replace(
             decoded,
-            name=_best_name(decoded.name, call.name if call else None, function),
-            source=(call.source if call else None) or line,
+            name=_best_name(decoded.name, call.name if call else None, source),
+            source=source,
             versions=_versions(backend.platform),
         )
         self.captured.kernels.append(captured)
@@ -191,21 +193,38 @@ _ANONYMOUS = {
 }
 
 
-def _best_name(*candidates: str | None) -> str:
-    """The first name that says something."""
-    named = [name for name in candidates if name and name.strip("_") and name not in _ANONYMOUS]
-    return (named or ["kernel"])[0]
+def _best_name(from_module: str, from_call: str | None, source: str | None) -> str:
+    """The first name that says something, else that of the function in the source."""
+    for name in (from_module, from_call):
+        if name and name.strip("_") and name not in _ANONYMOUS:
+            return name
+    return (source and _function_at(source)) or "kernel"
 
 
-def _first_source(asm: str) -> tuple[str | None, str | None]:
-    """Function and ``file:line`` of the module's first Python location that is not JAX's own."""
+def _first_source(asm: str) -> str | None:
+    """``file:line`` of the module's first Python location that is not JAX's own."""
     from .jax_compat.lowering import is_jax_internal
 
-    for alias, path, line in re.findall(r'^(#loc\d*) = loc\("([^"]+\.py)":(\d+):', asm, re.M):
+    for path, line in re.findall(r'loc\("([^"]+\.py)":(\d+):', asm):
         if not is_jax_internal(path):
-            function = re.search(rf'= loc\("([\w.<>]+)"\({alias}\)\)', asm)
-            return function and function[1].split(".")[-1], f"{path}:{line}"
-    return None, None
+            return f"{path}:{line}"
+    return None
+
+
+@functools.lru_cache(maxsize=64)
+def _function_at(source: str) -> str | None:
+    """Name of the innermost function around a ``file:line``, for a kernel that JAX has no name for."""
+    path, line = source.rsplit(":", 1)
+    try:
+        tree = ast.parse(Path(path).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+    around = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.lineno <= int(line) <= (node.end_lineno or 0)
+    ]
+    return max(around, key=lambda node: node.lineno).name if around else None
 
 
 def _failure(call: KernelCall, backend: str, target: Target, error: Exception) -> Failure:
