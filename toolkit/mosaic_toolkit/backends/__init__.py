@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..jax_compat import ir
     from ..kernel import Kernel
     from ..schedule import Schedule
+    from ..targets import Target
 
 
 class Backend(Protocol):
@@ -64,6 +65,21 @@ class Backend(Protocol):
 
         Raises:
           InvalidModule: the module does not parse or verify.
+        """
+        ...
+
+    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+        """Puts a payload into a custom call's attributes, which have its place: undoes `payload`.
+
+        Raises:
+          InvalidModule: the attributes have no place for a part of the payload.
+        """
+        ...
+
+    def obstacle(self, kernel: Kernel, target: Target) -> str | None:
+        """What in the kernel a chip of this backend's platform lacks, None where nothing is known.
+
+        The compiler has the last word; this says first what it would say badly.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from ..jax_compat import ir
@@ -27,6 +28,32 @@ def _dtype(element: str) -> str:
     if match := re.fullmatch(r"f(\d+)(E\w+)", element):
         return f"float{match[1]}_{match[2].lower()}"
     return re.sub(r"\W", "", element)
+
+
+_ELEMENTS = {dtype: element for element, dtype in _DTYPES.items()}
+
+
+def tensor_type(array: ArrayType) -> ir.RankedTensorType:
+    """The MLIR type of an operand or result, in the current context.
+
+    Raises:
+      ValueError: the element type has no such name in MLIR.
+    """
+    element = _element(array.dtype)
+    dynamic = ir.ShapedType.get_dynamic_size()
+    shape = [dynamic if dim < 0 else dim for dim in array.shape]
+    return ir.RankedTensorType.get(shape, ir.Type.parse(element))
+
+
+def _element(dtype: str) -> str:
+    if dtype in _ELEMENTS:
+        return _ELEMENTS[dtype]
+    if match := re.fullmatch(r"(u?)int(\d+)", dtype):
+        return ("ui" if match[1] else "i") + match[2]
+    if match := re.fullmatch(r"float(\d+)_(e\w+)", dtype):
+        numbers, letters = re.fullmatch(r"(e\d+m\d+)(\w*)", match[2]).groups()  # type: ignore[union-attr]
+        return f"f{match[1]}{numbers.upper()}{letters.upper()}"
+    raise ValueError(f"MLIR has no element type for '{dtype}'")
 
 
 def array_types(values: Any) -> tuple[ArrayType, ...]:
@@ -62,3 +89,10 @@ def without(attribute: ir.DictAttr, *names: str) -> str:
     """A dictionary attribute as MLIR text, less some of its entries."""
     kept = [f"{entry.name} = {entry.attr}" for entry in attribute if entry.name not in names]
     return "{" + ", ".join(kept) + "}"
+
+
+def fill(attributes: dict[str, ir.Attribute], name: str, entries: Mapping[str, bytes]) -> None:
+    """Adds entries to the dictionary attribute of that name."""
+    kept = {entry.name: entry.attr for entry in ir.DictAttr(attributes[name])}
+    added = {key: ir.StringAttr.get(value) for key, value in entries.items()}
+    attributes[name] = ir.DictAttr.get(kept | added)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -14,6 +15,15 @@ from . import custom_call
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
+    from ..targets import Target
+
+
+# Instructions that NVIDIA keeps to one generation, at dialect level and as inline PTX.
+_OF_ONE_GENERATION = re.compile(
+    r"(?P<hopper>mosaic_gpu\.wgmma|nvvm\.wgmma\.\w+|wgmma\.mma_async)"
+    r"|(?P<blackwell>mosaic_gpu\.(?:tcgen05|tmem)_\w+|tcgen05\.[a-z]+)"
+)
+_GENERATIONS = {"hopper": "9.0", "blackwell": "10.0"}
 
 
 class MosaicGPU:
@@ -68,6 +78,20 @@ class MosaicGPU:
             return {
                 "module": payload.serialise_gpu(module, kernel.level, json.loads(kernel.encoding))
             }
+
+    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+        # The hash is the key under which the runtime keeps a compiled kernel.
+        parts = {**payload, "kernel_hash": hashlib.sha256(payload["module"]).digest()}
+        custom_call.fill(attributes, "mhlo.backend_config", parts)
+
+    def obstacle(self, kernel: Kernel, target: Target) -> str | None:
+        found = _OF_ONE_GENERATION.search(kernel.asm)
+        if found is None or target.compute_capability is None:
+            return None
+        needed = next(major for group, major in _GENERATIONS.items() if found[group])
+        if target.compute_capability == needed:
+            return None
+        return f"'{found[0]}' exists only for compute capability {needed}"
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_gpu import raise_schedule

@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..errors import InvalidModule
 from ..jax_compat import ir
 from ..kernel import Kernel
 from . import custom_call
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
+    from ..targets import Target
 
 # The payload's places in the configuration, which JAX writes as JSON by hand.
 _PAYLOAD = re.compile(r'("(body|debug_locations)": ")([^"]*)(")')
@@ -70,6 +72,20 @@ class MosaicTPU:
 
         body, locations = payload.serialise_tpu(kernel.module(), json.loads(kernel.encoding))
         return {"body": body} | ({"debug_locations": locations} if locations else {})
+
+    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+        config = attributes["backend_config"].value
+        missing = set(payload) - {key for _, key, _, _ in _PAYLOAD.findall(config)}
+        if missing:
+            raise InvalidModule(f"the configuration has no place for {', '.join(sorted(missing))}")
+
+        def fill(place: re.Match) -> str:
+            return place[1] + base64.b64encode(payload[place[2]]).decode() + place[4]
+
+        attributes["backend_config"] = ir.StringAttr.get(_PAYLOAD.sub(fill, config))
+
+    def obstacle(self, kernel: Kernel, target: Target) -> str | None:
+        return None  # libtpu names what a generation lacks
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_tpu import raise_schedule

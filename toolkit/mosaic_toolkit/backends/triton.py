@@ -12,6 +12,7 @@ from . import custom_call
 
 if TYPE_CHECKING:
     from ..schedule import Schedule
+    from ..targets import Target
 
 
 class Triton:
@@ -58,6 +59,12 @@ class Triton:
         from ..jax_compat import payload
 
         return {"ir": payload.serialise_triton(kernel.module())}
+
+    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+        custom_call.fill(attributes, "mhlo.backend_config", payload)
+
+    def obstacle(self, kernel: Kernel, target: Target) -> str | None:
+        return None  # Triton compiles one module for every generation
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_triton import raise_schedule

@@ -1,0 +1,1 @@
+"""What `recompile` is made of: the module, the compilers' environment, their process, their words."""

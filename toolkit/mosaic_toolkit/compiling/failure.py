@@ -1,0 +1,120 @@
+"""Compilers' words, made into a `CompileError` that says where and what to do."""
+
+from __future__ import annotations
+
+import re
+
+from ..errors import CompileError
+from ..kernel import Kernel
+from ..report.units import size
+from .process import Ending
+
+_MOST_CHARACTERS = 1500
+
+# Log lines of the compilers, and stack traces of their own code.
+_NOISE = re.compile(
+    r"^(?:[IW]\d{4} .*|\s*@\s+0x.*|WARNING: All log messages before absl.*|E\d{4} .*cuda.*"
+    r"|\*\*\* .*|PC: @.*|\s*(?:\(|\.\.\.\s).*more.*)$"
+)
+_FATAL = re.compile(r"^F\d{4} [\d:.]+\s+\d+ (?P<where>[\w.]+:\d+)\] (?P<what>.*)", re.MULTILINE)
+_STATUS = re.compile(r"^(?:INTERNAL|INVALID_ARGUMENT|UNIMPLEMENTED|UNKNOWN): ")
+_PYTHON_LINE = re.compile(r'"([^"<>]+\.py)":(\d+)')
+_OPERATION = re.compile(r"The MLIR operation involved:\s*\n\s*(?P<op>.+)")
+_NAME = re.compile(r"(?:^|= )\"?(?P<name>[a-z_]\w*\.[\w.]+)\"?[ (<]")
+_REPORT = re.compile(r"\n*Please report a bug at: \S+\s*")
+_LOCATION = re.compile(r"^at location: .*$|^\s*at loc\(.*\)$", re.MULTILINE)
+_WINDOW = re.compile(
+    r"exceed memory|exceeds? (?:the )?(?:vmem|smem|shared memory)|Ran out of memory"
+)
+
+_HINT_MEMORY = (
+    "smaller blocks, fewer buffers ('pipeline-depth{stages=1}' keeps one of each window) "
+    "or a chip with more on-chip memory"
+)
+_HINT_UNSUPPORTED = (
+    "the compiler has no way to lay this operation out: other block shapes, another "
+    "generation or a newer compiler may"
+)
+_HINT_CRASH = (
+    "a bug in the compiler that this module provokes; compile with a dump directory to keep "
+    "stablehlo.mlir and the stages before the crash for a report"
+)
+
+
+def refusal(kernel: Kernel, stage: str, error: str, words: str) -> CompileError:
+    """The error for a compiler that raised.
+
+    Args:
+      kernel: what was compiled, for its target.
+      stage: what the worker was doing.
+      error: name of the exception's type.
+      words: its message.
+    """
+    operation = _operation(words)
+    subject = f"{stage} failed" + (f" at '{operation}'" if operation else "")
+    text = _trim(words) or error
+    if not _STATUS.match(words) and "JaxRuntimeError" not in error:
+        text = f"{error}: {text}"
+    return CompileError(f"{_where(kernel, words)}: {subject}: {text}", hint=_hint(words))
+
+
+def crash(kernel: Kernel, stage: str, ending: Ending) -> CompileError:
+    """The error for a compiler that took its process down."""
+    fatal = _FATAL.search(ending.said)
+    words = f"{fatal['what']} ({fatal['where']})" if fatal else _last_words(ending.said)
+    return CompileError(
+        f"{_where(kernel, ending.said)}: the compiler crashed ({ending.status}) while {stage}: "
+        f"{words}",
+        hint=_HINT_CRASH,
+    )
+
+
+def over_limit(kernel: Kernel, stage: str, ending: Ending, timeout_s: float, memory_bytes: int):
+    """The error for a compiler that was ended because it took too long or too much."""
+    if ending.kind == "timeout":
+        return CompileError(
+            f"{_where(kernel, '')}: not done in {timeout_s:g} s, still {stage}",
+            hint="a larger time limit, or a kernel with less unrolled code",
+        )
+    return CompileError(
+        f"{_where(kernel, '')}: took {size(ending.peak_bytes)} of host memory while {stage}, "
+        f"the limit is {size(memory_bytes)}",
+        hint="a larger memory limit, or a kernel with less unrolled code",
+    )
+
+
+def _where(kernel: Kernel, words: str) -> str:
+    line = _PYTHON_LINE.search(words)
+    source = f"{line[1]}:{line[2]}" if line else kernel.source or ""
+    at = source.rsplit("/", 1)[-1]
+    return f"kernel '{kernel.name}' for {kernel.target}" + (f" ({at})" if at else "")
+
+
+def _operation(words: str) -> str | None:
+    involved = _OPERATION.search(words)
+    name = _NAME.search(involved["op"] if involved else words)
+    if name is None or not (involved or "op" in words):
+        return None
+    return name["name"]
+
+
+def _trim(words: str) -> str:
+    words = _LOCATION.sub("", _REPORT.sub("\n", words))
+    lines = [line.rstrip() for line in words.splitlines() if not _NOISE.match(line)]
+    text = re.sub(r"\n{2,}", "\n", "\n".join(lines)).strip()
+    if len(text) > _MOST_CHARACTERS:
+        text = text[:_MOST_CHARACTERS] + f" ... ({len(text)} characters)"
+    return text
+
+
+def _last_words(said: str) -> str:
+    lines = [line for line in _trim(said).splitlines() if line.strip()]
+    return "\n".join(lines[-5:]) or "it said nothing"
+
+
+def _hint(words: str) -> str | None:
+    if _WINDOW.search(words):
+        return _HINT_MEMORY
+    if re.search(r"Not [Ii]mplemented|[Uu]nsupported|not supported", words):
+        return _HINT_UNSUPPORTED
+    return None

@@ -1,0 +1,135 @@
+"""The compile worker: compiles kernels one after another, in a process of its own.
+
+Reads the directories of requests from standard input, one a line; answers each
+with an empty line when ``outcome.json`` stands in its directory.  Ends when its
+standard input does, in the middle of a compile too: it never outlives its user.
+
+    DIRECTORY/kernel.mlir, kernel.json   the kernel
+    DIRECTORY/request.json               {"dump": directory or null}
+    DIRECTORY/stage                      what it is doing, kept up to date
+    DIRECTORY/outcome.json               {"seconds": ...}, or {"error", "message", "hint"}
+    DIRECTORY/executable                 the serialised executable
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ..errors import CompileError, ToolkitError
+from ..kernel import load, write_atomically
+from ..targets import Target, get_target
+from .environment import TPU_TOPOLOGIES, cuda_toolkit, gpu_target_config
+from .sass import disassemble
+
+# What a request is doing; the compilers' own stages are in what they say.
+READING = "reading the kernel"
+LOWERING = "lowering the module to what its custom call carries"
+LOADING = "loading the compiler"
+COMPILING = "compiling"
+
+
+def serve_forever() -> None:
+    """Serves requests until standard input ends."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # compilers print to both
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    while True:
+        serve(Path(requests.get()))
+        answers.write("\n")
+        answers.flush()
+
+
+def _read(requests: queue.SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        requests.put(line.rstrip("\n"))
+    os._exit(0)
+
+
+def serve(directory: Path) -> None:
+    """Compiles what a request's directory holds and writes its outcome there."""
+    try:
+        outcome = _compile(directory)
+    except ToolkitError as error:
+        outcome = {
+            "error": type(error).__name__,
+            "message": error.message,
+            "hint": error.hint,
+        }
+    except Exception as error:
+        outcome = {"error": type(error).__name__, "message": str(error), "hint": None}
+    write_atomically(directory / "outcome.json", json.dumps(outcome))
+
+
+def _compile(directory: Path) -> dict[str, Any]:
+    def enter(stage: str) -> None:
+        write_atomically(directory / "stage", stage)
+
+    enter(READING)
+    kernel = load(directory / "kernel.mlir")
+    request = json.loads((directory / "request.json").read_text(encoding="utf-8"))
+    enter(LOWERING)
+    from ..jax_compat import print_module
+    from .stablehlo import stablehlo_module
+
+    module = stablehlo_module(kernel)
+    if request["dump"] is not None:
+        text = print_module(module)
+        (Path(request["dump"]) / "stablehlo.mlir").write_text(text, encoding="utf-8")
+    enter(LOADING)
+    target = get_target(kernel.target)
+    device = _device(target)
+    enter(COMPILING)
+    from ..jax_compat import topologies
+
+    start = time.monotonic()
+    executable = topologies.compile_module(module, device)
+    seconds = time.monotonic() - start
+    (directory / "executable").write_bytes(executable)
+    if request["dump"] is not None:
+        _add_sass(Path(request["dump"]))
+    return {"seconds": seconds}
+
+
+def _add_sass(dump: Path) -> None:
+    toolkit = cuda_toolkit()
+    if toolkit is not None and (dump / "hlo").is_dir():
+        disassemble(dump / "hlo", toolkit)
+
+
+def _device(target: Target) -> Any:
+    from ..jax_compat import topologies
+
+    if target.platform == "tpu":
+        if not topologies.has_tpu_compiler():
+            raise CompileError(
+                f"libtpu, the compiler for {target}, is not installed",
+                hint="pip install 'mosaic-toolkit[tpu]'",
+            )
+        return topologies.tpu_device(TPU_TOPOLOGIES[target.name])
+    if cuda_toolkit() is None:
+        raise CompileError(
+            f"ptxas, the assembler for {target}, is neither installed nor on PATH",
+            hint="pip install 'mosaic-toolkit[gpu]'",
+        )
+    try:
+        return topologies.gpu_device(target.name, gpu_target_config(target))
+    except NotImplementedError as error:
+        raise CompileError(
+            f"JAX's CUDA plugin, the compiler for {target}, is not installed",
+            hint="pip install 'mosaic-toolkit[gpu]'",
+        ) from error
+
+
+if __name__ == "__main__":
+    serve_forever()
