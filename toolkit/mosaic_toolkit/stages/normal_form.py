@@ -1,0 +1,92 @@
+"""A stage's text without what does not matter: locations, names of values, comments."""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable
+
+
+class Form(enum.Enum):
+    """How a stage's text is written; two stages compare only in the same form."""
+
+    MLIR = "mlir"
+    LLO = "llo"
+    LLO_BLOCKS = "llo blocks"
+    BUNDLES = "bundles"
+    BLOCK_BUNDLES = "block bundles"
+    OTHER = "other"
+
+
+_BUNDLE = re.compile(r"\s*(?:0x[0-9a-f]+|\d+)\s+[A-Z]*\s*:[ >]*\{")
+_LLO_VALUE = re.compile(r"%[a-z]*\d+ = ")
+
+
+def llo_form(text: str) -> Form:
+    """The form of a file of the TPU's low-level optimizer, by its first lines."""
+    head = text.lstrip()[:4096]
+    if head.startswith(("$region", "//")) and "$region" in head:
+        return Form.LLO
+    if head.startswith("= control target key"):
+        return Form.BUNDLES
+    if _BUNDLE.match(head):
+        return Form.BLOCK_BUNDLES
+    if _LLO_VALUE.match(head):
+        return Form.LLO_BLOCKS
+    return Form.OTHER
+
+
+def normal_form(text: str, form: Form) -> str | None:
+    """Equal for two texts that differ only in locations, comments and numbering.
+
+    None for a form that is no program.
+    """
+    if form is Form.OTHER:
+        return None
+    return _mlir(text) if form is Form.MLIR else _llo(text)
+
+
+_QUOTED = r'"(?:[^"\\]|\\.)*"'
+_NESTED = rf"(?:{_QUOTED}|[^()\"]|\((?:{_QUOTED}|[^()\"]|\((?:{_QUOTED}|[^()\"])*\))*\))*"
+_ALIASED_LOCATION = re.compile(r"\bloc\(#loc\d*\)")
+_LOCATION = re.compile(rf"\bloc\({_NESTED}\)")
+# The short form for people, in which Triton's log prints locations.
+_PRETTY_LOCATION = re.compile(rf"(?:{_QUOTED}\(#loc\d*\)|#loc\d*|\[unknown\])$", re.MULTILINE)
+_MLIR_NAME = re.compile(r"%[\w$.-]+|\^bb\d+")
+
+_LLO_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_LLO_NAME = re.compile(r"(%[a-z]*|\$region|parent=|#allocation)(\d+)")
+
+
+def _mlir(text: str) -> str:
+    lines = (line for line in text.splitlines() if not line.startswith(("#loc", " at #loc")))
+    text = _ALIASED_LOCATION.sub("", "\n".join(lines))
+    if "loc(" in text:
+        text = _LOCATION.sub("", text)
+    text = _PRETTY_LOCATION.sub("", text)
+    return _one_blank(_MLIR_NAME.sub(_renamer(), text))
+
+
+def _llo(text: str) -> str:
+    name = _renamer()
+    text = _LLO_COMMENT.sub("", text)
+    return _one_blank(_LLO_NAME.sub(lambda match: match[1] + name(match, _key(match)), text))
+
+
+def _one_blank(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _key(match: re.Match[str]) -> str:
+    # "parent=3" names the region that "$region3" opens.
+    return f"{'$region' if match[1] == 'parent=' else match[1]}{match[2]}"
+
+
+def _renamer() -> Callable[..., str]:
+    numbers: dict[str, str] = {}
+
+    def rename(match: re.Match[str], key: str | None = None) -> str:
+        name = match[0] if key is None else key
+        return numbers.setdefault(name, f"{name[0]}{len(numbers)}")
+
+    return rename

@@ -1,0 +1,108 @@
+"""Finds a TPU kernel's stages among the files that Mosaic and the low-level optimizer left."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from ..errors import CompileError, Unsupported
+from .normal_form import Form, llo_form
+from .stage import DumpFile, Level, check_no_gap
+
+_MOSAIC = re.compile(r"(\d+)-(\d+)-mosaic-dump-(.+)\.(?:txt|mlirbc|mlir)")
+_STAMPED = re.compile(r"(\d+)-(.+)")
+_NUMBERED = re.compile(r"-(\d+)-(.+)\.\w+")
+_KERNEL = re.compile(r'^\s*(?:ROOT )?%([^\s=]+) = .*custom_call_target="tpu_custom_call"', re.M)
+
+
+def kernel_unit(llo: Path) -> str:
+    """The instruction of the XLA program that is the kernel, after which its files are named.
+
+    Raises:
+      CompileError: the compiler left no program.
+      Unsupported: the program calls more than one kernel, or none.
+    """
+    programs = sorted(llo.glob("*-hlo.txt"))
+    if not programs:
+        raise CompileError(
+            f"{llo}: no '*-hlo.txt': the compiler left no program",
+            hint="compile with --xla_jf_dump_to and --xla_jf_dump_llo_text=true",
+        )
+    names = _KERNEL.findall("\n".join(p.read_text(errors="replace") for p in programs))
+    found = list(dict.fromkeys(names))
+    if len(found) != 1:
+        raise Unsupported(
+            f"{llo}: the program calls {len(found)} Mosaic kernels"
+            + (f": {', '.join(found)}" if found else "")
+            + "; stages are read for one",
+            hint="compile one kernel into an empty directory",
+        )
+    return found[0]
+
+
+def llo_files(llo: Path, unit: str) -> list[DumpFile]:
+    """Every file of one unit in the optimizer's order, analyses included.
+
+    Raises:
+      CompileError: there is none, or one in the middle is missing.
+    """
+    files = []
+    for path in llo.iterdir():
+        stamped = _STAMPED.fullmatch(path.name)
+        if stamped and stamped[2].startswith(f"{unit}-"):
+            numbered = _NUMBERED.fullmatch(stamped[2][len(unit) :])
+            if numbered:
+                files.append(DumpFile(int(stamped[1]), int(numbered[1]), numbered[2], path))
+    if not files:
+        raise CompileError(f"{llo}: no stage of '{unit}' among the compiler's files")
+    check_no_gap(files, f"low-level stages of '{unit}'")
+    return sorted(files)
+
+
+def mosaic_files(mosaic: Path) -> tuple[str, list[DumpFile]]:
+    """The kernel's name, and Mosaic's passes in order.
+
+    The compiler reads the module several times before it compiles it; of
+    equal texts of one pass in a row the last is kept.
+
+    Raises:
+      CompileError: there is none, or one in the middle is missing.
+    """
+    matches = {p: m for p in mosaic.iterdir() if (m := _MOSAIC.fullmatch(p.name))}
+    if not matches:
+        raise CompileError(
+            f"{mosaic}: no stage of Mosaic among the compiler's files",
+            hint="compile with --xla_mosaic_dump_to",
+        )
+    prefix = _kernel_prefix([m[3] for m in matches.values()])
+    files = sorted(
+        DumpFile(int(m[1]), int(m[2]), m[3][len(prefix) :], path) for path, m in matches.items()
+    )
+    check_no_gap(files, f"Mosaic stages of '{prefix[:-1]}'")
+    kept = [
+        file
+        for file, following in zip(files, [*files[1:], None])
+        if following is None
+        or file.name != following.name
+        or file.path.read_bytes() != following.path.read_bytes()
+    ]
+    return prefix[:-1], kept
+
+
+def _kernel_prefix(names: list[str]) -> str:
+    """``matmul-`` of ``matmul-original``, ``matmul-post-simplify``, ...
+
+    The part before the pass may itself hold hyphens; the names of the passes
+    share no first word, or all share ``post``.
+    """
+    common = os.path.commonprefix(names)
+    if len(set(names)) == 1 or common.endswith("-post-"):
+        common = common[: common.find("-post-") + 1] if "-post-" in common else common
+    return common[: common.rfind("-") + 1]
+
+
+def llo_stage(file: DumpFile) -> tuple[Level, Form]:
+    """Level and form of one of `llo_files`."""
+    with file.path.open(encoding="utf-8", errors="replace") as text:
+        return "llo", llo_form(text.read(4096))
