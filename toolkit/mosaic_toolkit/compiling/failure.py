@@ -17,6 +17,8 @@ _NOISE = re.compile(
     r"|\*\*\* .*|PC: @.*|\s*(?:\(|\.\.\.\s).*more.*)$"
 )
 _FATAL = re.compile(r"^F\d{4} [\d:.]+\s+\d+ (?P<where>[\w.]+:\d+)\] (?P<what>.*)", re.MULTILINE)
+_FRAME = re.compile(r"^(?:PC:|\s)\s*@\s+0x\w+\s+\S+\s+(?!\(unknown\))(.+)$", re.MULTILINE)
+_MACHINERY = re.compile(r"FailureSignalHandler|std::__u|absl::|Thread")
 _STATUS = re.compile(r"^(?:INTERNAL|INVALID_ARGUMENT|UNIMPLEMENTED|UNKNOWN): ")
 _PYTHON_LINE = re.compile(r'"([^"<>]+\.py)":(\d+)')
 _OPERATION = re.compile(r"The MLIR operation involved:\s*\n\s*(?P<op>.+)")
@@ -61,7 +63,7 @@ def refusal(kernel: Kernel, stage: str, error: str, words: str) -> CompileError:
 def crash(kernel: Kernel, stage: str, ending: Ending) -> CompileError:
     """The error for a compiler that took its process down."""
     fatal = _FATAL.search(ending.said)
-    words = f"{fatal['what']} ({fatal['where']})" if fatal else _last_words(ending.said)
+    words = f"{fatal['what']} ({fatal['where']})" if fatal else _innermost(ending.said)
     return CompileError(
         f"{_where(kernel, ending.said)}: the compiler crashed ({ending.status}) while {stage}: "
         f"{words}",
@@ -107,7 +109,11 @@ def _trim(words: str) -> str:
     return text
 
 
-def _last_words(said: str) -> str:
+def _innermost(said: str) -> str:
+    """The compiler's own functions that a stack trace ends in, else its last lines."""
+    frames = [name for name in _FRAME.findall(said) if not _MACHINERY.search(name)]
+    if frames:
+        return "in " + ", called by ".join(frames[:3])
     lines = [line for line in _trim(said).splitlines() if line.strip()]
     return "\n".join(lines[-5:]) or "it said nothing"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import jax_compat
 from ..backends import custom_call, get_backend
-from ..errors import Unsupported
+from ..errors import InvalidModule, Unsupported
 from ..jax_compat import ir
 from ..kernel import ArrayType, Kernel
 
@@ -17,7 +17,7 @@ def stablehlo_module(kernel: Kernel, context: ir.Context | None = None) -> ir.Mo
       context: to build in; a fresh one by default.
 
     Raises:
-      InvalidModule: the kernel's module does not parse or verify.
+      InvalidModule: the kernel's module or its custom call does not parse or verify.
       Unsupported: no such program can have the kernel's operands or results.
     """
     backend = get_backend(kernel.backend)
@@ -37,8 +37,19 @@ def stablehlo_module(kernel: Kernel, context: ir.Context | None = None) -> ir.Mo
                 "stablehlo.custom_call", results, list(body.arguments), attributes
             )
             ir.Operation.create("func.return", [], list(call.results))
-        module.operation.verify()
+        _verify(kernel, module)
     return module
+
+
+def _verify(kernel: Kernel, module: ir.Module) -> None:
+    try:
+        module.operation.verify()
+    except ir.MLIRError as error:
+        raise InvalidModule(
+            f"kernel '{kernel.name}': its custom call does not verify: "
+            f"{error.error_diagnostics[0].message}",
+            hint="the kernel's .json was edited, or is another kernel's",
+        ) from error
 
 
 def _main(module: ir.Module, operands: list[ir.Type], results: list[ir.Type]) -> ir.Block:
