@@ -594,3 +594,27 @@ def test_node_and_op_are_inverse_and_nodes_say_where_they_are():
 def test_the_kernel_of_an_unchanged_graph_is_the_kernel():
     kernel = real_kernel("matmul_tpu")
     assert Graph(kernel).kernel() == kernel
+
+
+def test_blocks_of_a_branching_region_keep_to_themselves():
+    asm = f"""
+func.func @k(%x: {VMEM}, %p: i1) {{
+  %c0 = arith.constant 0 : index
+  %cst = arith.constant dense<1.0> : {V8}
+  {store("a", "%x", "%c0")}
+  cf.br ^loop
+^loop:
+  {load("b", "%x", "%c0")}
+  {store("c", "%x", "%c0")}
+  cf.cond_br %p, ^loop, ^end
+^end:
+  {load("d", "%x", "%c0")}
+  return
+}}"""
+    graph = graph_of(asm)
+    assert edges(graph, "memory") == {("b", "c", "WAR", "arg0")}
+    graph.reschedule(lambda op: -graph.node(op))
+    assert [op.attributes["tag"].value for op in graph.ops() if "tag" in op.attributes] == list(
+        "abcd"
+    )
+    graph.kernel()

@@ -37,7 +37,7 @@ class _Entry(NamedTuple):
 
 
 # More candidates than this for one access are merged into it.
-_CROWDED = 256
+_CROWDED = 128
 # A box over more cells than this is looked up by looking at everything.
 _MAX_CELLS = 16
 
@@ -99,7 +99,7 @@ class _Entries:
     def __init__(self):
         self._grids: dict[object, _Grid] = {}
         self._whole: dict[int, _Entry] = {}
-        self._home: dict[int, _Grid | None] = {}
+        self._home: dict[int, object | None] = {}
 
     def __len__(self) -> int:
         return len(self._home)
@@ -119,14 +119,17 @@ class _Entries:
         if grid is None:
             grid = self._grids[frame] = _Grid(entry.box)
         grid.add(key, entry)
-        self._home[key] = grid
+        self._home[key] = frame
 
     def remove(self, key: int) -> None:
-        grid = self._home.pop(key)
-        if grid is None:
+        frame = self._home.pop(key)
+        if frame is None:
             del self._whole[key]
-        else:
-            grid.remove(key)
+            return
+        grid = self._grids[frame]
+        grid.remove(key)
+        if not grid.entries:
+            del self._grids[frame]
 
     def near(self, box: Box | None) -> Iterator[dict[int, _Entry]]:
         """Entries that may overlap `box`, and some that do not."""
@@ -203,7 +206,12 @@ class Frontier:
         while node is not None:
             yield node
             node = node.parent
-        yield from list(self._below.get(resource, ()))
+        below = self._below.get(resource, {})
+        for node in list(below):
+            if self._reads.get(node) or self._writes.get(node):
+                yield node
+            else:
+                del below[node]
 
 
 def dependences(sequence: Iterable[Iterable[Access]]) -> Iterator[Dependence]:
