@@ -17,6 +17,7 @@ from .matching import Difference, Labels, Matching, Tree
 from .operation_text import OperationWriter
 from .schedule import raise_schedule
 from .schedule_facts import Fact, Value, facts, outline
+from .schedule_names import with_names_of
 
 if TYPE_CHECKING:
     from .jax_compat import ir
@@ -61,12 +62,15 @@ class AlgebraComparison:
       same: no difference was found.
       by: ``ops``: names, element types and counts; or ``kinds``: names alone, where
         kernels are set side by side.
+      same_kinds: the names alone are the same; counts change where a pass merges or
+        duplicates operations.
       differences: what differs; a kind that a backend lacks counts 0.
       unknown: operations that no table knows, so that they were not compared.
     """
 
     same: bool
     by: str
+    same_kinds: bool
     differences: tuple[Count, ...] = ()
     unknown: tuple[str, ...] = ()
 
@@ -131,8 +135,9 @@ def compare(before: Kernel, after: Kernel) -> Comparison:
             algebra=_compare_kinds(*(s.algebra for s in schedules)),
             side_by_side=True,
         )
+    renamed = with_names_of(schedules[1], schedules[0])
     schedule = _differences(
-        _facts_of_call(before) + facts(schedules[0]), _facts_of_call(after) + facts(schedules[1])
+        _facts_of_call(before) + facts(schedules[0]), _facts_of_call(after) + facts(renamed)
     )
     algebra = _compare_ops(*(s.algebra for s in schedules))
     if before.asm == after.asm:
@@ -222,7 +227,8 @@ def _algebra(
     by: str, differences: tuple[Count, ...], before: Algebra, after: Algebra
 ) -> AlgebraComparison:
     unknown = sorted({name for side in (before, after) for name, _ in side.unknown})
-    return AlgebraComparison(not differences, by, differences, tuple(unknown))
+    same_kinds = before.kinds == after.kinds
+    return AlgebraComparison(not differences, by, same_kinds, differences, tuple(unknown))
 
 
 def _counts(before: collections.Counter[str], after: collections.Counter[str]) -> tuple[Count, ...]:

@@ -196,16 +196,25 @@ class Matching:
             if block.place in blocks and block not in self._blocks:
                 self._pair_blocks(block, blocks[block.place])
 
-    def _pair_equal(self, a: Iterable[Node], b: Iterable[Node]) -> None:
-        """The nth of those with one digest with the nth of the other side."""
-        candidates: dict[int, list[Node]] = defaultdict(list)
-        for node in self._free(b, self.to_before):
-            candidates[node.digest].append(node)
-        for queue in candidates.values():
-            queue.reverse()
-        for node in self._free(a, self.to_after):
-            if candidates.get(node.digest):
-                self._pair(node, candidates[node.digest].pop())
+    def _pair_equal(self, a: list[Node], b: list[Node]) -> None:
+        """Nodes of one digest; where one side has more of them, neighbours decide first."""
+        self._nth_with_nth(a, b, same_number=True)
+        self._in_gaps(a, b, lambda n: n.digest)
+        self._nth_with_nth(a, b, same_number=False)
+
+    def _nth_with_nth(self, a: list[Node], b: list[Node], same_number: bool) -> None:
+        sides = []
+        for nodes, paired in ((a, self.to_after), (b, self.to_before)):
+            by_digest: dict[int, list[Node]] = defaultdict(list)
+            for node in self._free(nodes, paired):
+                by_digest[node.digest].append(node)
+            sides.append(by_digest)
+        left, right = sides
+        for digest, nodes in left.items():
+            others = right.get(digest, [])
+            if not same_number or len(nodes) == len(others):
+                for node, other in zip(nodes, others):
+                    self._pair(node, other)
 
     def _forward(self, a: Iterable[Node], b: Iterable[Node]) -> None:
         """Nodes whose operands are paired: first of one label, then of one name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 from .. import algebra
 from ..jax_compat import ir
@@ -92,6 +93,7 @@ class _Reader:
         self.copies: list[Copy] = []
         self.synchronisation: list[Synchronisation] = []
         self.names: dict[ir.Value, str] = {}
+        self.allocated: Counter[str] = Counter()
         self.expressions = Expressions(lambda value: self.names.get(value))
 
     def schedule(self, module: ir.Module) -> Schedule:
@@ -265,7 +267,7 @@ class _Reader:
         if name in ("memref.alloca", "memref.alloc", "tpu.internal_scratch"):
             self._allocation(op, "alloca")
         elif name == "tpu.sem_alloc":
-            self._allocation(op, "sem")
+            self._allocation(op, "sem_alloc")
         elif name == "tpu.sem_barrier":
             self.names[op.results[0]] = "barrier semaphore"
             if not any(s.kind == "barrier" for s in self.semaphores):
@@ -286,10 +288,9 @@ class _Reader:
             self._unread(f"the body of @{op.attributes['callee'].value}", "calls are not followed")
 
     def _allocation(self, op: ir.Operation, prefix: str) -> None:
-        value = op.results[0]
-        number = sum(name.startswith(prefix) for name in self.names.values())
-        self.names[value] = f"{prefix}{number}"
-        self._buffer(value, "allocation")
+        self.allocated[prefix] += 1
+        self.names[op.results[0]] = f"{prefix}{self.allocated[prefix] - 1}"
+        self._buffer(op.results[0], "allocation")
 
     def _dma(self, op: ir.OpView, kind: str, place: Place) -> None:
         source, target = op.source, op.target

@@ -84,16 +84,18 @@ def _value(value: Value, unit: str) -> str:
 
 def render_algebra(algebra: AlgebraComparison) -> str:
     """The verdict with its strength, then what differs."""
+    kinds = "the same kinds of compute operations"
     what = (
         "the same names, element types and counts of compute operations"
         if algebra.by == "ops"
-        else "the same kinds of compute operations"
+        else kinds
     )
-    lines = [
-        f"same ops: {what}, which is evidence, not proof, of the same computation"
-        if algebra.same
-        else f"differs: not {what}"
-    ]
+    if algebra.same:
+        lines = [f"same ops: {what}, which is evidence, not proof, of the same computation"]
+    elif algebra.same_kinds:
+        lines = [f"differs in counts alone: {kinds}, as after merging or duplicating some"]
+    else:
+        lines = [f"differs: not {kinds}"]
     if algebra.by == "kinds":
         lines.append("counts and element types are not compared: each lowering tiles differently")
     lines += [f"{c.name}: {c.before} -> {c.after}" for c in algebra.differences]
