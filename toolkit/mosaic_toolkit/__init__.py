@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Unsupported,
     )
     from .graph import Graph
+    from .in_place import rewrite, rewriting
     from .kernel import Kernel, load, save
     from .pass_pipeline import PassPipeline
     from .passes import Pass
@@ -51,6 +52,8 @@ _MODULE_OF = {
     "load": "kernel",
     "load_dump": "dump",
     "raise_schedule": "schedule",
+    "rewrite": "in_place",
+    "rewriting": "in_place",
     "save": "kernel",
 }
 
@@ -75,6 +78,8 @@ __all__ = [
     "load",
     "load_dump",
     "raise_schedule",
+    "rewrite",
+    "rewriting",
     "save",
 ]
 

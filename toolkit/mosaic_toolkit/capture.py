@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .backends import all_backends, get_backend
+from .backends import Backend, all_backends, get_backend
 from .errors import CaptureError
 from .kernel import Kernel
 from .targets import DEFAULT_TARGETS, Target, get_target
 
 if TYPE_CHECKING:
+    from .jax_compat import ir
     from .jax_compat.lowering import Emitted, KernelCall
 
 
@@ -136,25 +137,15 @@ class _Recorder:
             return call.zeros()
 
     def emitted(self, kernel: Emitted) -> None:
-        target_name = kernel.op.attributes["call_target_name"].value
-        backend = next(b for b in all_backends() if b.recognise(target_name))
-        digest = _digest(backend.payload(kernel.op))
+        backend = backend_of_call(kernel.op)
         target = self._target_of(backend.platform)
-        call = kernel.call
         # JAX 0.11 numbers every Mosaic GPU module in its payload: equal ones differ there.
-        key = (backend.name, target, call.name if call else "", kernel.asm or digest)
+        identity = kernel.asm or _digest(backend.payload(kernel.op))
+        key = (backend.name, target, kernel.call.name if kernel.call else "", identity)
         if key in self._seen:
             return
         self._seen.add(key)
-        encoding = {**kernel.encoding, "payload_sha256": digest}
-        decoded = backend.decode(kernel.op, target, kernel.asm, kernel.level, encoding)
-        source = (call.source if call else None) or _first_source(decoded.asm)
-        captured = dataclasses.replace(
-            decoded,
-            name=_best_name(decoded.name, call.name if call else None, source),
-            source=source,
-            versions=_versions(backend.platform),
-        )
+        captured = kernel_of(kernel, target)
         self.captured.kernels.append(captured)
         self._on_kernel(captured)
 
@@ -174,6 +165,28 @@ class _Recorder:
             if target.platform == platform:
                 return target.name
         return DEFAULT_TARGETS[platform].name
+
+
+def backend_of_call(op: ir.Operation) -> Backend:
+    """The backend that compiles a custom call."""
+    call_target = op.attributes["call_target_name"].value
+    return next(backend for backend in all_backends() if backend.recognise(call_target))
+
+
+def kernel_of(emitted: Emitted, target: str) -> Kernel:
+    """The kernel of a custom call that was just emitted, lowered for `target`."""
+    backend = backend_of_call(emitted.op)
+    digest = _digest(backend.payload(emitted.op))
+    encoding = {**emitted.encoding, "payload_sha256": digest}
+    decoded = backend.decode(emitted.op, target, emitted.asm, emitted.level, encoding)
+    call = emitted.call
+    source = (call.source if call else None) or _first_source(decoded.asm)
+    return dataclasses.replace(
+        decoded,
+        name=_best_name(decoded.name, call.name if call else None, source),
+        source=source,
+        versions=_versions(backend.platform),
+    )
 
 
 def _extend(known: list, new: Sequence) -> None:

@@ -83,6 +83,10 @@ class Backend(Protocol):
         """
         ...
 
+    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
+        """Puts a serialised module, as `encode` gives it, into a live custom call."""
+        ...
+
     def schedule(self, kernel: Kernel) -> Schedule:
         """The kernel's schedule as the backend's IR states it."""
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -92,6 +93,15 @@ class MosaicGPU:
         if target.compute_capability == needed:
             return None
         return f"'{found[0]}' exists only for compute capability {needed}"
+
+    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
+        """Puts a serialised module into a live custom call."""
+        config = call.attributes["mhlo.backend_config"]
+        entries = {entry.name: entry.attr for entry in config}
+        entries["module"] = ir.StringAttr.get(payload["module"], call.context)
+        digest = hashlib.sha256(payload["module"]).digest()
+        entries["kernel_hash"] = ir.StringAttr.get(digest, call.context)
+        call.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries, call.context)
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_gpu import raise_schedule

@@ -87,6 +87,13 @@ class MosaicTPU:
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         return None  # libtpu names what a generation lacks
 
+    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
+        """Puts a serialised module into a live custom call."""
+        config = call.attributes["backend_config"].value
+        texts = {part: base64.b64encode(data).decode() for part, data in payload.items()}
+        filled = _PAYLOAD.sub(lambda m: f"{m[1]}{texts.get(m[2], '')}{m[4]}", config)
+        call.attributes["backend_config"] = ir.StringAttr.get(filled, call.context)
+
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_tpu import raise_schedule
 

@@ -15,6 +15,7 @@ import functools
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -33,6 +34,7 @@ from jax._src.pallas.triton import core as triton_core
 from jax._src.pallas.triton import lowering as triton_lowering
 from jax._src.pallas.triton import pallas_call_registration  # noqa: F401 (registers its rule)
 from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
+from jax.experimental.xla_metadata import set_xla_metadata
 
 from ..targets import Target
 from . import gpu_pipeline, ir, print_module, register_dialects
@@ -80,15 +82,59 @@ class Emitted:
     call: KernelCall | None
 
 
+# A kernel as it was emitted -> the same with its custom call, and `asm`, rewritten.
+Rewriter = Callable[[Emitted], Emitted]
+
+
 @functools.cache
-def _listener_state():
+def _state(name: str, meaning: str):
+    """A configuration state: each value has its own entries in JAX's caches."""
     return config.string_or_object_state(
-        "mosaic_toolkit_listener",
-        None,
-        "who is told of the kernels that are lowered",
-        include_in_jit_key=True,
-        include_in_trace_context=True,
+        name, None, meaning, include_in_jit_key=True, include_in_trace_context=True
     )
+
+
+def _listener_state():
+    return _state("mosaic_toolkit_listener", "who is told of the kernels that are lowered")
+
+
+def _rewriters_state():
+    return _state("mosaic_toolkit_rewriters", "what rewrites the kernels that are lowered")
+
+
+@contextlib.contextmanager
+def rewriting_with(rewriter: Rewriter) -> Iterator[None]:
+    """Passes every kernel lowered in the block, in this thread, to `rewriter`.
+
+    Of nested blocks the outer one rewrites first.
+    """
+    state = _rewriters_state()
+    with hooked(), state((*(state.value or ()), rewriter)):
+        yield
+
+
+_MARK = "mosaic_toolkit_rewriter"
+_marked: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+
+@contextlib.contextmanager
+def marking(rewriter: Rewriter) -> Iterator[None]:
+    """Marks every kernel call traced in the block, to be rewritten whenever it is lowered.
+
+    `rewriter` has to live for as long as what is traced; it needs `hooked`.
+    """
+    mark = str(id(rewriter))
+    _marked[mark] = rewriter
+    with set_xla_metadata(**{_MARK: mark}):
+        yield
+
+
+def _rewriters(ctx: Any) -> tuple[Rewriter, ...]:
+    eqn = getattr(ctx, "jaxpr_eqn_ctx", None)
+    metadata = getattr(eqn, "xla_metadata", None) or {}
+    marked = _marked.get(str(metadata.get(_MARK)))
+    active = _rewriters_state().value or ()
+    return active if marked is None or marked in active else (*active, marked)
 
 
 def listener() -> Listener | None:
@@ -131,8 +177,11 @@ class _Deaf:
 
 @contextlib.contextmanager
 def answering(target: Target) -> Iterator[None]:
-    """Every question about the device gets the answer of `target` in the block."""
-    with listening(_Deaf(target)):
+    """Every question about the device gets the answer of `target` in the block.
+
+    Nobody is told of kernels that are lowered in it, and nothing rewrites them.
+    """
+    with listening(_Deaf(target)), _rewriters_state()(None):
         yield
 
 
@@ -316,16 +365,17 @@ def _kernel_rule(rule: Callable) -> Callable:
     @functools.wraps(rule)
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
         who = listener()
-        if who is None or _calls.current is not None:
+        if _calls.current is not None or (who is None and not _rewriters(ctx)):
             return rule(ctx, *operands, **params)
         call = KernelCall(rule, ctx, operands, params)
-        if tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",):
+        if who is not None and tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",):
             return who.on_cpu(call)
         try:
             with _calls.inside(call):
                 return rule(ctx, *operands, **params)
         except Exception as error:
-            who.failed(call, error)
+            if who is not None:
+                who.failed(call, error)
             raise
 
     return lower
@@ -343,11 +393,15 @@ def _emission(level: Callable[[dict[str, Any]], tuple[str | None, str, dict[str,
         @functools.wraps(rule)
         def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
             results = rule(ctx, *operands, **params)
-            who = listener()
-            if who is not None:
+            who, rewriters = listener(), _rewriters(ctx)
+            if who is not None or rewriters:
                 op = results[0].owner if len(results) else _last_op()
                 asm, at, encoding = level({"ctx": ctx, **params})
-                who.emitted(Emitted(op, asm, at, encoding, _calls.current))
+                emitted = Emitted(op, asm, at, encoding, _calls.current)
+                for rewriter in rewriters:
+                    emitted = rewriter(emitted)
+                if who is not None:
+                    who.emitted(emitted)
             return results
 
         return lower
@@ -382,11 +436,16 @@ def _triton_emission(params: dict[str, Any]) -> tuple[str | None, str, dict[str,
     return _seen.triton.pop(threading.get_ident(), None), "dialect", {}
 
 
+def _anyone() -> bool:
+    """Whether someone may want the module that is being lowered."""
+    return listener() is not None or bool(_rewriters_state().value) or bool(_marked)
+
+
 def _see_tpu_module(original: Callable) -> Callable:
     @functools.wraps(original)
     def to_asm(module: ir.Module, **options: Any) -> Any:
         result = original(module, **options)
-        if listener() is not None:
+        if _anyone():
             _seen.tpu[result[0]] = (print_module(module), dict(options))
         return result
 
@@ -397,7 +456,7 @@ def _see_gpu_module(original: Callable) -> Callable:
     @functools.wraps(original)
     def lower(module: ir.Module, launch: Any, semantics: Any, **options: Any) -> None:
         dialect = semantics == mosaic_gpu_core.LoweringSemantics.Warpgroup
-        asm = print_module(module) if dialect and listener() is not None else None
+        asm = print_module(module) if dialect and _anyone() else None
         original(module, launch, semantics, **options)
         if asm is not None:
             encoding = {
@@ -421,7 +480,7 @@ def _see_triton_module(original: Callable) -> Callable:
     @functools.wraps(original)
     def lower(*args: Any, **options: Any) -> Any:
         result = original(*args, **options)
-        if listener() is not None:
+        if _anyone():
             _seen.triton[threading.get_ident()] = print_module(result.module)
         return result
 

@@ -1,0 +1,151 @@
+"""Rewriting kernels in place, inside the user's own program.
+
+A kernel's custom call is replaced as JAX lowers it.  Each `rewriting` block has
+entries of its own in JAX's caches: what was compiled outside is lowered again
+inside, and nothing that was rewritten is ever found outside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fnmatch
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from .capture import backend_of_call, kernel_of, recording, this_machine
+from .errors import Refused
+from .kernel import Kernel
+from .pass_pipeline import PassPipeline
+from .targets import DEFAULT_TARGETS, get_target
+
+if TYPE_CHECKING:
+    from .jax_compat.lowering import Emitted
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewrite:
+    """What became of one kernel that was lowered in the block.
+
+    Attributes:
+      kernel: as JAX lowered it.
+      outcome: ``rewritten``, ``unchanged`` or ``refused``.
+      reason: why it was refused.
+      result: the kernel that JAX compiles instead; `kernel` unless rewritten.
+    """
+
+    kernel: Kernel
+    outcome: str
+    reason: str | None
+    result: Kernel
+
+    def __str__(self) -> str:
+        where = f"{self.kernel.name} ({self.kernel.backend}, {self.kernel.target})"
+        return f"{where}: {self.outcome}" + (f": {self.reason}" if self.reason else "")
+
+
+class _Rewriter:
+    """Applies a pipeline to each kernel whose name matches."""
+
+    def __init__(self, pipeline: PassPipeline, only: str):
+        self._pipeline = pipeline
+        self._only = only
+        self.log: list[Rewrite] = []
+
+    def __call__(self, emitted: Emitted) -> Emitted:
+        backend = backend_of_call(emitted.op)
+        kernel = kernel_of(emitted, _target(backend.platform))
+        if not fnmatch.fnmatchcase(kernel.name, self._only):
+            return emitted
+        try:
+            result = self._pipeline.run(kernel).kernel
+        except Refused as error:
+            self._note(Rewrite(kernel, "refused", error.message, kernel))
+            return emitted
+        if result is kernel:
+            self._note(Rewrite(kernel, "unchanged", None, kernel))
+            return emitted
+        backend.replace_payload(emitted.op, backend.encode(result))
+        self._note(Rewrite(kernel, "rewritten", None, result))
+        return dataclasses.replace(emitted, asm=result.asm)
+
+    def _note(self, rewrite: Rewrite) -> None:
+        if rewrite not in self.log:
+            self.log.append(rewrite)
+
+
+def _target(platform: str) -> str:
+    """The chip that this thread lowers for."""
+    from .jax_compat.lowering import listener
+
+    who = listener()
+    if who is not None and who.target is not None and who.target.platform == platform:
+        return who.target.name
+    here = this_machine()
+    return (here if here and here.platform == platform else DEFAULT_TARGETS[platform]).name
+
+
+def _pipeline(pipeline: str | PassPipeline) -> PassPipeline:
+    return PassPipeline.parse(pipeline) if isinstance(pipeline, str) else pipeline
+
+
+@contextlib.contextmanager
+def rewriting(
+    pipeline: str | PassPipeline, *, only: str = "*", target: str | None = None
+) -> Iterator[list[Rewrite]]:
+    """Rewrites the kernels that this thread lowers in the block.
+
+    A kernel that a pass refuses is compiled as it is, and the log says why.  On a
+    machine without the device, values are those of the unmodified kernel in JAX's
+    interpret mode: the log tells what would run.  Of nested blocks the outer one
+    rewrites first.
+
+    Args:
+      pipeline: passes, or their text.
+      only: a pattern that the kernel's name has to match, as in a shell.
+      target: the chip, where this machine has none; by default a TPU v5e.
+
+    Yields:
+      The log, which fills while the block runs.
+
+    Raises:
+      PassPipelineError: the text is malformed or a pass has a bug.
+      InvalidModule: a pass left a module that does not verify.
+    """
+    from .jax_compat import lowering
+
+    rewriter = _Rewriter(_pipeline(pipeline), only)
+    with contextlib.ExitStack() as stack:
+        if lowering.listener() is None and (target is not None or this_machine() is None):
+            chip = get_target(target) if target else None
+            stack.enter_context(recording(chip))
+        stack.enter_context(lowering.rewriting_with(rewriter))
+        yield rewriter.log
+
+
+def rewrite(
+    function: Callable[..., Any], pipeline: str | PassPipeline, *, only: str = "*"
+) -> Callable[..., Any]:
+    """A function like `function` whose kernels are rewritten wherever it is lowered.
+
+    It can be jitted, differentiated and batched like `function`.  Its attribute
+    ``log`` is the list of what became of its kernels.
+
+    Raises: see `rewriting`; when the function is lowered.
+    """
+    from .jax_compat import lowering
+
+    rewriter = _Rewriter(_pipeline(pipeline), only)
+
+    @functools.wraps(function)
+    def rewritten(*args: Any, **kwargs: Any) -> Any:
+        with lowering.marking(rewriter):
+            return function(*args, **kwargs)
+
+    hooks = contextlib.ExitStack()
+    hooks.enter_context(lowering.hooked())
+    weakref.finalize(rewritten, hooks.close)
+    rewritten.log = rewriter.log  # type: ignore[attr-defined]
+    return rewritten
