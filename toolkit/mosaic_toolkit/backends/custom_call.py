@@ -93,6 +93,7 @@ def without(attribute: ir.DictAttr, *names: str) -> str:
 
 def fill(attributes: dict[str, ir.Attribute], name: str, entries: Mapping[str, bytes]) -> None:
     """Adds entries to the dictionary attribute of that name."""
-    kept = {entry.name: entry.attr for entry in ir.DictAttr(attributes[name])}
-    added = {key: ir.StringAttr.get(value) for key, value in entries.items()}
-    attributes[name] = ir.DictAttr.get(kept | added)
+    config = ir.DictAttr(attributes[name])
+    kept = {entry.name: entry.attr for entry in config}
+    added = {key: ir.StringAttr.get(value, config.context) for key, value in entries.items()}
+    attributes[name] = ir.DictAttr.get(kept | added, config.context)

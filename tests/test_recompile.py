@@ -1,0 +1,332 @@
+"""Compiling for chips that are not there, and what is said when that fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from mosaic_toolkit.backends import custom_call, get_backend
+from mosaic_toolkit.capture import capture
+from mosaic_toolkit.compiling import failure, worker
+from mosaic_toolkit.compiling.environment import DUMP_FOLDERS, environment, gpu_target_config
+from mosaic_toolkit.compiling.process import Ending
+from mosaic_toolkit.compiling.stablehlo import stablehlo_module
+from mosaic_toolkit.errors import CompileError, InvalidModule, Unsupported
+from mosaic_toolkit.jax_compat import ir, make_context
+from mosaic_toolkit.kernel import ArrayType
+from mosaic_toolkit.recompile import Compiled, Limits, compile_kernel, compile_kernels, retarget
+from mosaic_toolkit.targets import TARGETS, get_target
+
+KERNELS = Path(__file__).parent.parent / "dumps/kernels"
+
+needs_tpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
+)
+needs_gpu = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda13_plugin") is None,
+    reason="JAX's CUDA plugin is not installed",
+)
+
+
+def example(name: str):
+    spec = importlib.util.spec_from_file_location(name, KERNELS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def struct(*shape, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+@pytest.fixture(scope="module")
+def matmul_tpu():
+    a = struct(512, 512, dtype=jnp.bfloat16)
+    (kernel,) = capture(example("matmul_tpu").matmul, a, a, target="v5e")
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def matmul_hopper():
+    a = struct(128, 128, dtype=jnp.float16)
+    (kernel,) = capture(example("matmul_hopper").matmul, a, a, target="h100")
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def softmax_triton():
+    (kernel,) = capture(example("softmax_triton").softmax, struct(8, 128), target="h100")
+    return kernel
+
+
+def pallas(body, x, out, **options):
+    def call(x):
+        return pl.pallas_call(body, out_shape=out, **options)(x)
+
+    (kernel,) = capture(call, x, target="v5e")
+    return kernel
+
+
+def too_large():
+    """192 MiB of scratch, where v5e has 128 MiB of VMEM."""
+
+    def body(x_ref, o_ref, scratch):
+        o_ref[...] = x_ref[...] + scratch[0:8, 0:128]
+
+    x = struct(8, 128)
+    return pallas(body, x, x, scratch_shapes=[pltpu.VMEM((48 * 1024, 1024), jnp.float32)])
+
+
+def illegal_layout():
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[:, 3:131:2]
+
+    return pallas(body, struct(8, 256), struct(8, 64), name="strided")
+
+
+def aborting(kernel):
+    """The compiler divides by the window's size."""
+    asm = kernel.asm.replace(
+        "window_bounds = array<i64: 256, 256>", "window_bounds = array<i64: 256, 0>", 1
+    )
+    assert asm != kernel.asm
+    return dataclasses.replace(kernel, asm=asm)
+
+
+# --- the program that is compiled ---------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["matmul_tpu", "matmul_hopper", "softmax_triton"])
+def test_the_program_carries_the_payload_and_the_types(kernel, request):
+    kernel = request.getfixturevalue(kernel)
+    module = stablehlo_module(kernel)
+    calls = []
+
+    def collect(op):
+        if op.name == "stablehlo.custom_call":
+            calls.append(op)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(collect)
+    (call,) = calls
+    backend = get_backend(kernel.backend)
+    assert backend.payload(call) == backend.encode(kernel)
+    assert custom_call.array_types(call.operands) == kernel.operands
+    assert custom_call.array_types(call.results) == kernel.results
+    again = backend.decode(call, kernel.target, kernel.asm, kernel.level, {})
+    assert again.attributes == kernel.attributes
+
+
+DTYPES = [
+    *("bool", "bfloat16", "float16", "float32", "float64", "complex64", "complex128"),
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16, 32, 64)),
+    *("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e8m0fnu", "float4_e2m1fn"),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_element_type_has_its_mlir_type(dtype):
+    array = ArrayType(dtype, (8, 128))
+    with make_context(), ir.Location.unknown():
+        type_ = custom_call.tensor_type(array)
+    assert custom_call._dtype(str(type_.element_type)) == dtype
+
+
+def test_a_dimension_known_only_at_run_time_is_unsupported(matmul_tpu):
+    kernel = dataclasses.replace(matmul_tpu, operands=(ArrayType("float32", (-1, 128)),))
+    with pytest.raises(Unsupported, match=r"float32\[-1,128\] has a dimension known only at run"):
+        stablehlo_module(kernel)
+
+
+def test_operands_of_another_kernel_are_named(matmul_tpu):
+    kernel = dataclasses.replace(matmul_tpu, operands=matmul_tpu.operands[:1])
+    with pytest.raises(InvalidModule, match="its custom call does not verify: .*operand"):
+        stablehlo_module(kernel)
+
+
+# --- which chips ----------------------------------------------------------------------
+
+
+def test_a_kernel_stays_with_its_platform(matmul_tpu):
+    with pytest.raises(CompileError, match="Mosaic TPU, which has no compiler for h100") as error:
+        retarget(matmul_tpu, "h100")
+    assert "v4, v5e, v5p, v6e, tpu7x" in error.value.hint
+
+
+def test_what_a_generation_lacks_is_named(matmul_hopper):
+    assert retarget(matmul_hopper, "h200").target == "h200"
+    with pytest.raises(CompileError, match=r"wgmma' exists only for compute capability 9\.0"):
+        retarget(matmul_hopper, "b200")
+
+
+@pytest.mark.parametrize("name", [t.name for t in TARGETS.values() if t.platform == "cuda"])
+def test_gpu_facts_come_from_the_table(name):
+    target = get_target(name)
+    text = gpu_target_config(target)
+    assert f"core_count: {target.num_cores}" in text
+    assert f"shared_memory_per_block_optin: {target.capacity('smem')}" in text
+
+
+# --- compiling ------------------------------------------------------------------------
+
+
+@needs_tpu
+def test_tpu_chips_each_get_an_executable(matmul_tpu):
+    v5e, v6e = compile_kernels([matmul_tpu, dataclasses.replace(matmul_tpu, target="v6e")])
+    assert isinstance(v5e, Compiled) and isinstance(v6e, Compiled)
+    assert (v5e.target, v6e.target) == ("v5e", "v6e")
+    assert v5e.executable and v6e.executable and v5e.executable != v6e.executable
+
+
+@needs_gpu
+def test_a_gpu_compile_dumps_down_to_sass(matmul_hopper, tmp_path):
+    compiled = compile_kernel(matmul_hopper, "h200", dump_to=tmp_path / "raw")
+    assert compiled.target == "h200" and compiled.executable
+    (sass,) = (tmp_path / "raw/mosaic_gpu").glob("*.sass_ctrl")
+    assert "HGMMA" in sass.read_text()
+    assert (tmp_path / "raw/stablehlo.mlir").exists()
+
+
+@needs_gpu
+def test_a_triton_compile_dumps_down_to_sass(softmax_triton, tmp_path):
+    compile_kernel(softmax_triton, dump_to=tmp_path)
+    (sass,) = (tmp_path / "hlo").glob("*.sass")
+    assert "MUFU.EX2" in sass.read_text()
+    (ptxas,) = (tmp_path / "hlo").glob("*.ptxas")
+    assert re.search(r"Used \d+ registers", ptxas.read_text())
+
+
+_COMPILE = """
+import sys
+from mosaic_toolkit.compiling.environment import TPU_TOPOLOGIES
+from mosaic_toolkit.jax_compat import parse_module, topologies
+module = parse_module(open(sys.argv[1]).read())
+topologies.compile_module(module, topologies.tpu_device(TPU_TOPOLOGIES["v5e"]))
+"""
+
+
+@needs_tpu
+def test_an_unchanged_kernel_compiles_to_the_bundles_of_the_program_it_came_from(tmp_path):
+    x = struct(512, 512, dtype=jnp.bfloat16)
+    matmul = example("matmul_tpu").matmul
+    (kernel,) = capture(matmul, x, x, target="v5e")
+    compile_kernel(kernel, dump_to=tmp_path / "ours", llo_passes="final_bundles")
+    lowered = jax.jit(matmul).trace(x, x).lower(lowering_platforms=("tpu",))
+    (tmp_path / "jax.mlir").write_text(lowered.as_text(debug_info=True))
+    for folder in DUMP_FOLDERS["tpu"]:
+        (tmp_path / "jax" / folder).mkdir(parents=True)
+    subprocess.run(
+        [sys.executable, "-c", _COMPILE, str(tmp_path / "jax.mlir")],
+        env={
+            **environment(get_target("v5e"), tmp_path / "jax", "final_bundles"),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        },
+        check=True,
+        capture_output=True,
+    )
+    assert bundles(tmp_path / "ours") == bundles(tmp_path / "jax")
+
+
+def bundles(dump: Path) -> list[str]:
+    """The kernel's final bundles, less its name and its lines in the source."""
+    paths = [p for p in (dump / "llo").glob("*final_bundles.txt") if "matmul" in p.name]
+    (path,) = (p for p in paths if "schedule-analysis" not in p.name)
+    text = re.sub(r"matmul[.\d]*|/\*.*?\*/|\bloc\(.*?\)", "", path.read_text())
+    lines = [line for line in text.splitlines() if re.match(r"\s*0x", line)]
+    assert len(lines) > 100
+    return lines
+
+
+# --- failing --------------------------------------------------------------------------
+
+
+@needs_tpu
+def test_each_failure_is_an_error_and_the_next_kernel_compiles(matmul_tpu):
+    kernels = [illegal_layout(), too_large(), aborting(matmul_tpu), matmul_tpu]
+    layout, memory, crash, good = compile_kernels(kernels)
+    assert isinstance(layout, CompileError)
+    assert re.search(
+        r"kernel 'strided' for v5e \(test_recompile.py:\d+\): compiling failed at '\w+\.strided_load'",
+        layout.message,
+    )
+    assert "Not Implemented" in layout.message and layout.hint
+    assert isinstance(memory, CompileError)
+    assert "exceed memory (size=134217728)" in memory.message
+    assert "pipeline-depth" in memory.hint
+    assert isinstance(crash, CompileError)
+    assert "the compiler crashed (SIGFPE) while compiling: in " in crash.message
+    assert "@ 0x" not in crash.message and "RAW:" not in crash.message
+    assert isinstance(good, Compiled)
+
+
+def test_a_compile_ends_at_its_time_limit(matmul_tpu):
+    with pytest.raises(CompileError, match=r"not done in 0.1 s, still starting the compiler"):
+        compile_kernel(matmul_tpu, limits=Limits(timeout_s=0.1))
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read memory from")
+def test_a_compile_ends_at_its_memory_limit(matmul_tpu):
+    with pytest.raises(CompileError, match=r"MiB of host memory while .*the limit is 40.0 MiB"):
+        compile_kernel(matmul_tpu, limits=Limits(memory_bytes=40 << 20))
+
+
+def test_a_missing_tpu_compiler_is_named(monkeypatch):
+    from mosaic_toolkit.jax_compat import topologies
+
+    monkeypatch.setattr(topologies, "has_tpu_compiler", lambda: False)
+    with pytest.raises(CompileError, match="libtpu, the compiler for v5e, is not") as error:
+        worker._device(get_target("v5e"))
+    assert error.value.hint == "pip install 'mosaic-toolkit[tpu]'"
+
+
+def test_a_missing_gpu_compiler_is_named(monkeypatch):
+    from mosaic_toolkit.jax_compat import topologies
+
+    def refuse(*_):
+        raise NotImplementedError("topology not implemented for cuda")
+
+    monkeypatch.setattr(worker, "cuda_toolkit", lambda: Path("/"))
+    monkeypatch.setattr(topologies, "gpu_device", refuse)
+    with pytest.raises(CompileError, match="CUDA plugin, the compiler for h100, is not") as error:
+        worker._device(get_target("h100"))
+    assert error.value.hint == "pip install 'mosaic-toolkit[gpu]'"
+    monkeypatch.setattr(worker, "cuda_toolkit", lambda: None)
+    with pytest.raises(CompileError, match="ptxas, the assembler for h100, is neither"):
+        worker._device(get_target("h100"))
+
+
+# --- the compilers' words ---------------------------------------------------------------
+
+
+def test_a_failed_check_is_quoted_with_its_place(matmul_tpu):
+    said = (
+        "I1201 00:00:00.000000    1 pjrt_api.cc:119] found\n"
+        "F1201 00:00:01.000000   12 layout.cc:42] Check failed: a == b (1 vs. 2)\n"
+        "    @     0x7f2c2e558493       1888  FailureSignalHandler()\n"
+    )
+    error = failure.crash(matmul_tpu, worker.COMPILING, Ending("died", said, "SIGABRT"))
+    assert error.message == (
+        "kernel 'matmul' for v5e (matmul_tpu.py:11): the compiler crashed (SIGABRT) while "
+        "compiling: Check failed: a == b (1 vs. 2) (layout.cc:42)"
+    )
+
+
+def test_a_crash_without_words_says_so(matmul_tpu):
+    error = failure.crash(matmul_tpu, worker.LOADING, Ending("died", "", "SIGKILL"))
+    assert "(SIGKILL) while loading the compiler: it said nothing" in error.message
+
+
+def test_long_words_are_cut(matmul_tpu):
+    error = failure.refusal(matmul_tpu, "compiling", "JaxRuntimeError", "INTERNAL: " + "x" * 9000)
+    assert len(error.message) < 2000 and "(9010 characters)" in error.message
