@@ -26,7 +26,8 @@ def read_stages(raw_dir: Path, backend: str) -> Stages:
 
     Args:
       raw_dir: what the compilers left, in the subdirectories ``mosaic`` and
-        ``llo`` (TPU), ``gpu`` (Mosaic GPU) or ``xla`` (Triton).
+        ``llo`` (TPU), ``mosaic_gpu`` or ``hlo`` (Triton), as
+        `recompile.compile_kernel` has them dump.
       backend: a kernel's ``backend``.
 
     Raises:
@@ -183,7 +184,7 @@ def _read_tpu(raw_dir: Path) -> Stages:
 
 
 def _read_mosaic_gpu(raw_dir: Path) -> Stages:
-    directory = _directory(raw_dir, "gpu")
+    directory = _directory(raw_dir, "mosaic_gpu")
     log = one_file(directory, "*.mlir-passes.log", "log of MLIR passes")
     builder = _Builder()
     # Only kernels in the dialect (Warpgroup semantics) go through layout inference.
@@ -202,13 +203,14 @@ def _read_mosaic_gpu(raw_dir: Path) -> Stages:
 
 
 def _read_triton(raw_dir: Path) -> Stages:
-    log = one_file(raw_dir, "*.triton-to-llvm.txt", "log of Triton's MLIR passes")
+    directory = _directory(raw_dir, "hlo")
+    log = one_file(directory, "*.triton-to-llvm.txt", "log of Triton's MLIR passes")
     builder = _Builder()
     notes = builder.add_log(log)
-    builder.add("ir-no-opt", "llvm", one_file(raw_dir, "*.ir-no-opt.ll", "LLVM IR"))
-    builder.add("ir-with-opt", "llvm", one_file(raw_dir, "*.ir-with-opt.ll", "optimised LLVM IR"))
-    builder.add("ptx", "ptx", one_file(raw_dir, "*.ptx", "PTX"))
-    builder.add("sass", "sass", one_file(raw_dir, "*.sass*", "SASS"))
+    builder.add("ir-no-opt", "llvm", one_file(directory, "*.ir-no-opt.ll", "LLVM IR"))
+    builder.add("ir-with-opt", "llvm", one_file(directory, "*.ir-with-opt.ll", "optimised LLVM IR"))
+    builder.add("ptx", "ptx", one_file(directory, "*.ptx", "PTX"))
+    builder.add("sass", "sass", one_file(directory, "*.sass*", "SASS"))
     kernel = log.name.removesuffix(".triton-to-llvm.txt").rpartition(".")[2]
     return Stages(kernel, "triton", tuple(builder.stages), (*notes,))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -14,6 +13,22 @@ _MOSAIC = re.compile(r"(\d+)-(\d+)-mosaic-dump-(.+)\.(?:txt|mlirbc|mlir)")
 _STAMPED = re.compile(r"(\d+)-(.+)")
 _NUMBERED = re.compile(r"-(\d+)-(.+)\.\w+")
 _KERNEL = re.compile(r'^\s*(?:ROOT )?%([^\s=]+) = .*custom_call_target="tpu_custom_call"', re.M)
+
+
+# XLA marks an array's memory space after its layout; 1 is VMEM.
+_IN_VMEM = r"%{name} = [^=(]*\{{[^}}]*S\(1\)\}}"
+
+
+def vmem_operands(llo: Path, unit: str) -> list[int]:
+    """Operands of the kernel that XLA has put into VMEM before it starts."""
+    program = "\n".join(p.read_text(errors="replace") for p in sorted(llo.glob("*-hlo.txt")))
+    call = re.search(rf"%{re.escape(unit)} = .*?custom-call\(([^)]*)\)", program)
+    names = re.findall(r"%([^\s,]+)", call[1]) if call else []
+    return [
+        index
+        for index, name in enumerate(names)
+        if re.search(_IN_VMEM.format(name=re.escape(name)), program)
+    ]
 
 
 def kernel_unit(llo: Path) -> str:
@@ -93,13 +108,13 @@ def mosaic_files(mosaic: Path) -> tuple[str, list[DumpFile]]:
 def _kernel_prefix(names: list[str]) -> str:
     """``matmul-`` of ``matmul-original``, ``matmul-post-simplify``, ...
 
-    The part before the pass may itself hold hyphens; the names of the passes
-    share no first word, or all share ``post``.
+    The kernel's name may itself hold hyphens, so the prefix is what stands
+    before ``post-`` in every name that has it.
     """
-    common = os.path.commonprefix(names)
-    if len(set(names)) == 1 or common.endswith("-post-"):
-        common = common[: common.find("-post-") + 1] if "-post-" in common else common
-    return common[: common.rfind("-") + 1]
+    places = {name: [m.start() for m in re.finditer("post-", name)] for name in names}
+    candidates = [{name[:place] for place in at} for name, at in places.items() if at]
+    common = set.intersection(*candidates) if candidates else {""}
+    return min((c for c in common if all(n.startswith(c) for n in names)), key=len, default="")
 
 
 def llo_stage(file: DumpFile) -> tuple[Level, Form]:
