@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -284,6 +285,30 @@ def test_an_edited_module_counts_and_a_damaged_one_is_an_error(kernel, tmp_path)
     done = dump("show", path, cwd=tmp_path)
     assert done.returncode == 2
     assert f"{path}:" in done.stderr
+
+
+def test_run_rewrites_in_place(kernel, tmp_path):
+    example = ROOT / "dumps/kernels/matmul_tpu.py"
+    done = dump("run", example, "-p", "pipeline-depth{stages=1}", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "matmul: values agree with jnp.dot\n"
+    assert "matmul (mosaic_tpu, v5e): rewritten" in done.stderr
+    assert "values are those of the unmodified kernels" in done.stderr
+    edited = tmp_path / "edited"
+    shutil.copytree(kernel, edited)
+    module = edited / "matmul.mosaic_tpu.v5e/kernel.mlir"
+    unchanged = dump("run", example, "--override", edited, cwd=tmp_path)
+    assert "matmul (mosaic_tpu, v5e): unchanged" in unchanged.stderr
+    module.write_text(module.read_text().replace("arith.addf", "arith.mulf", 1))
+    done = dump("run", example, "--override", edited, cwd=tmp_path)
+    assert "matmul (mosaic_tpu, v5e): rewritten" in done.stderr
+    nothing = dump(
+        "run", script(tmp_path, "f(jnp.ones((8, 128)))"), "--override", edited, cwd=tmp_path
+    )
+    assert nothing.returncode == 1
+    assert "no kernel that the script lowered was to be rewritten" in nothing.stderr
+    for wrong in (["-p", "no-such-pass"], ["--override", "nowhere"], ["--target", "v99"]):
+        assert dump("run", example, *wrong, cwd=tmp_path).returncode == 2
 
 
 def test_interrupted(tmp_path):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .capture import backend_of_call, kernel_of, recording, this_machine
+from .dump import Dump
 from .errors import Refused
 from .kernel import Kernel
 from .pass_pipeline import PassPipeline
@@ -46,25 +47,29 @@ class Rewrite:
         return f"{where}: {self.outcome}" + (f": {self.reason}" if self.reason else "")
 
 
-class _Rewriter:
-    """Applies a pipeline to each kernel whose name matches."""
+class Rewriter:
+    """Replaces kernels as they are lowered, and logs it.
 
-    def __init__(self, pipeline: PassPipeline, only: str):
-        self._pipeline = pipeline
-        self._only = only
+    Args:
+      result_of: the kernel to compile instead of a kernel, itself to leave it
+        alone, None not to mention it in the log; raises Refused.
+    """
+
+    def __init__(self, result_of: Callable[[Kernel], Kernel | None]):
+        self._result_of = result_of
         self.log: list[Rewrite] = []
 
     def __call__(self, emitted: Emitted) -> Emitted:
         backend = backend_of_call(emitted.op)
         kernel = kernel_of(emitted, _target(backend.platform))
-        if not fnmatch.fnmatchcase(kernel.name, self._only):
-            return emitted
         try:
-            result = self._pipeline.run(kernel).kernel
+            result = self._result_of(kernel)
         except Refused as error:
             self._note(Rewrite(kernel, "refused", error.message, kernel))
             return emitted
-        if result is kernel:
+        if result is None:
+            return emitted
+        if result.asm == kernel.asm:
             self._note(Rewrite(kernel, "unchanged", None, kernel))
             return emitted
         backend.replace_payload(emitted.op, backend.encode(result))
@@ -74,6 +79,45 @@ class _Rewriter:
     def _note(self, rewrite: Rewrite) -> None:
         if rewrite not in self.log:
             self.log.append(rewrite)
+
+
+def by_pipeline(pipeline: PassPipeline, only: str) -> Rewriter:
+    """Applies a pipeline to each kernel whose name matches the pattern `only`."""
+
+    def result_of(kernel: Kernel) -> Kernel | None:
+        if not fnmatch.fnmatchcase(kernel.name, only):
+            return None
+        return pipeline.run(kernel).kernel
+
+    return Rewriter(result_of)
+
+
+def by_override(dump: Dump) -> Rewriter:
+    """Puts a dump's kernels, edited by hand, in the place of those of the same name.
+
+    Backend and target have to be the same too.  Where several have one name, that
+    of the same operands and results is taken; where none agrees it is refused.
+    """
+
+    def result_of(kernel: Kernel) -> Kernel | None:
+        def identity(k: Kernel) -> tuple[str, str, str, str]:
+            return k.name, k.backend, k.target, k.level
+
+        named = [k for _, k in dump.kernels if identity(k) == identity(kernel)]
+        for edited in named:
+            if (edited.operands, edited.results) == (kernel.operands, kernel.results):
+                return dataclasses.replace(kernel, asm=edited.asm)
+        if not named:
+            return None
+        raise Refused(
+            f"the edited kernel takes {_types(named[0])}, the program calls it with {_types(kernel)}"
+        )
+
+    return Rewriter(result_of)
+
+
+def _types(kernel: Kernel) -> str:
+    return f"({', '.join(map(str, kernel.operands))}) -> ({', '.join(map(str, kernel.results))})"
 
 
 def _target(platform: str) -> str:
@@ -116,7 +160,7 @@ def rewriting(
     """
     from .jax_compat import lowering
 
-    rewriter = _Rewriter(_pipeline(pipeline), only)
+    rewriter = by_pipeline(_pipeline(pipeline), only)
     with contextlib.ExitStack() as stack:
         if lowering.listener() is None and (target is not None or this_machine() is None):
             chip = get_target(target) if target else None
@@ -137,7 +181,7 @@ def rewrite(
     """
     from .jax_compat import lowering
 
-    rewriter = _Rewriter(_pipeline(pipeline), only)
+    rewriter = by_pipeline(_pipeline(pipeline), only)
 
     @functools.wraps(function)
     def rewritten(*args: Any, **kwargs: Any) -> Any:

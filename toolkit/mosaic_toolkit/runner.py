@@ -14,6 +14,7 @@ import glob
 import importlib.metadata
 import json
 import os
+import pickle
 import platform
 import re
 import runpy
@@ -24,12 +25,15 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .dump import Run
+from .dump import Run, load_dump
 from .errors import ToolkitError
 from .kernel import Kernel, load, save
 from .targets import DEFAULT_TARGETS, get_target
+
+if TYPE_CHECKING:
+    from .in_place import Rewriter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +55,40 @@ class Script:
     call_args: tuple[str, ...] = ()
     run: bool = True
     devices: int = 0
+    rewrite: Rewriting | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewriting:
+    """How a script's kernels are replaced while it runs.
+
+    Attributes:
+      pipeline: the text of a pass pipeline, "" for none.
+      plugins: Python files that define passes.
+      only: a pattern that a kernel's name has to match.
+      override: a dump whose kernels replace those of the same name.
+    """
+
+    pipeline: str = ""
+    plugins: tuple[str, ...] = ()
+    only: str = "*"
+    override: str | None = None
+
+    def rewriters(self) -> list[Rewriter]:
+        """What replaces kernels, pass pipeline before override."""
+        from .in_place import by_override, by_pipeline
+        from .pass_pipeline import PassPipeline
+        from .plugins import installed_passes
+
+        found: list[Rewriter] = []
+        if self.pipeline:
+            registry = installed_passes()
+            for plugin in self.plugins:
+                registry = registry.with_plugin(plugin)
+            found.append(by_pipeline(PassPipeline.parse(self.pipeline, registry), self.only))
+        if self.override:
+            found.append(by_override(load_dump(Path(self.override))))
+        return found
 
 
 # --- the caller's side --------------------------------------------------------------
@@ -77,8 +115,6 @@ def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kern
     Raises:
       ToolkitError: no such script, function or target.
     """
-    if not script.path.is_file():
-        raise ToolkitError(f"{script.path}: no such file", hint="the argument is a Python script")
     if targets is None and has_accelerator():
         return _merged([_run_once(script, None)])
     by_default = targets is None
@@ -105,6 +141,7 @@ class _Outcome:
     kernels: list[Kernel]
     run: Run
     asked: bool
+    rewrites: tuple[str, ...] = ()
 
     def only_for(self, chip: str, chips: list[str]) -> _Outcome:
         """Less what was lowered for the other chips, which the script was not told of."""
@@ -134,11 +171,34 @@ def _merged(outcomes: list[_Outcome]) -> tuple[list[Kernel], Run]:
     return list(distinct.values()), merged
 
 
-def _run_once(script: Script, targets: list[str] | None) -> _Outcome:
+def run_program(script: Script, target: str | None) -> tuple[tuple[str, ...], Run]:
+    """Runs a script with its kernels rewritten; what it prints goes to stdout.
+
+    Returns:
+      What became of each kernel, a line each, and what else there is to say.
+
+    Raises:
+      ToolkitError: no such script, target, pass or dump.
+    """
+    if script.rewrite is not None:
+        script.rewrite.rewriters()  # finds mistakes before anything runs
+    targets = [get_target(target).name] if target else None
+    if targets is None and not has_accelerator():
+        targets = [DEFAULT_TARGETS["tpu"].name]
+    outcome = _run_once(script, targets, stdout=None)
+    return outcome.rewrites, outcome.run
+
+
+# What a script prints is talk; the data on stdout is the command's own.
+_STDERR = 2
+
+
+def _run_once(script: Script, targets: list[str] | None, stdout: int | None = _STDERR) -> _Outcome:
+    if not script.path.is_file():
+        raise ToolkitError(f"{script.path}: no such file", hint="the argument is a Python script")
     with tempfile.TemporaryDirectory(prefix="mosaic-dump-") as directory:
         out = Path(directory)
-        spec = {**dataclasses.asdict(script), "path": str(script.path), "targets": targets}
-        (out / "spec.json").write_text(json.dumps(spec))
+        (out / "spec.pickle").write_bytes(pickle.dumps((script, targets)))
         environment = dict(os.environ)
         environment["PYTHONPATH"] = os.pathsep.join(
             filter(None, [*_roots(), environment.get("PYTHONPATH")])
@@ -149,7 +209,7 @@ def _run_once(script: Script, targets: list[str] | None) -> _Outcome:
         process = subprocess.Popen(
             [sys.executable, "-m", "mosaic_toolkit.runner", directory],
             env=environment,
-            stdout=2,  # what a script prints is talk; the data on stdout is ours
+            stdout=stdout,
         )
         try:
             code = process.wait()
@@ -171,7 +231,7 @@ def _run_once(script: Script, targets: list[str] | None) -> _Outcome:
         data = json.loads(result.read_text())
         if "usage_error" in data:
             raise ToolkitError(data["usage_error"], hint=data["hint"])
-        return _Outcome(kernels, Run.from_json(data["run"]), data["asked"])
+        return _Outcome(kernels, Run.from_json(data["run"]), data["asked"], tuple(data["rewrites"]))
 
 
 def _roots() -> list[str]:
@@ -191,17 +251,9 @@ def _death(code: int) -> str:
 
 
 def main(directory: Path) -> None:
-    spec = json.loads((directory / "spec.json").read_text())
-    targets = spec.pop("targets")
-    script = Script(
-        **{
-            **spec,
-            "path": Path(spec["path"]),
-            "argv": tuple(spec["argv"]),
-            "call_args": tuple(spec["call_args"]),
-        }
-    )
+    script, targets = pickle.loads((directory / "spec.pickle").read_bytes())
     from .capture import recording
+    from .jax_compat.lowering import rewriting_with
 
     if script.devices:
         import jax
@@ -216,10 +268,14 @@ def main(directory: Path) -> None:
 
     error: str | None = None
     names: list[str] = []
-    with recording(targets, run=script.run, every_thread=True, on_kernel=keep) as captured:
+    rewriters = script.rewrite.rewriters() if script.rewrite else []
+    with (
+        recording(targets, run=script.run, every_thread=True, on_kernel=keep) as captured,
+        rewriting_with(*rewriters, every_thread=True),
+    ):
         try:
             names = _execute(script)
-        except ToolkitError as problem:
+        except _UsageError as problem:
             _write(directory, {"usage_error": problem.message, "hint": problem.hint})
             return
         except SystemExit as stop:
@@ -236,7 +292,12 @@ def main(directory: Path) -> None:
         traceback=error,
         functions=tuple(names) if not captured.kernels else (),
     )
-    _write(directory, {"run": run.to_json(), "asked": captured.asked})
+    rewrites = [str(entry) for rewriter in rewriters for entry in rewriter.log]
+    _write(directory, {"run": run.to_json(), "asked": captured.asked, "rewrites": rewrites})
+
+
+class _UsageError(ToolkitError):
+    """The command line asks for something that the script does not have."""
 
 
 def _write(directory: Path, data: dict[str, Any]) -> None:
@@ -258,7 +319,7 @@ def _execute(script: Script) -> list[str]:
     for attribute in script.call.split(".")[1:]:
         function = getattr(function, attribute, None)
     if not callable(function):
-        raise ToolkitError(
+        raise _UsageError(
             f"{script.path} defines no function '{script.call}'",
             hint=f"it defines: {', '.join(_function_names(path)) or 'none'}",
         )
@@ -311,14 +372,14 @@ def _parse_value(text: str) -> Any:
         try:
             dtype = jnp.dtype(_SHORT_DTYPES.get(array[1].lower(), array[1]))
         except TypeError:
-            raise ToolkitError(
+            raise _UsageError(
                 f"'{text}': no element type '{array[1]}'", hint="for example bf16[8,128]"
             ) from None
         return jax.ShapeDtypeStruct(tuple(int(d) for d in array[2].split(",") if d.strip()), dtype)
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise ToolkitError(
+        raise _UsageError(
             f"'{text}' is neither an array such as bf16[8,128] nor a Python literal",
             hint="quote a string: \"'causal'\"",
         ) from None

@@ -103,14 +103,28 @@ def _rewriters_state():
 
 
 @contextlib.contextmanager
-def rewriting_with(rewriter: Rewriter) -> Iterator[None]:
-    """Passes every kernel lowered in the block, in this thread, to `rewriter`.
+def rewriting_with(*rewriters: Rewriter, every_thread: bool = False) -> Iterator[None]:
+    """Passes every kernel lowered in the block, in this or in every thread, to `rewriters`.
 
     Of nested blocks the outer one rewrites first.
     """
     state = _rewriters_state()
-    with hooked(), state((*(state.value or ()), rewriter)):
+    with hooked(), _set(state, (*(state.value or ()), *rewriters), every_thread=every_thread):
         yield
+
+
+@contextlib.contextmanager
+def _set(state: Any, value: Any, *, every_thread: bool) -> Iterator[None]:
+    if not every_thread:
+        with state(value):
+            yield
+        return
+    before = state.get_global()
+    state.set_global(value)
+    try:
+        yield
+    finally:
+        state.set_global(before)
 
 
 _MARK = "mosaic_toolkit_rewriter"
@@ -145,18 +159,8 @@ def listener() -> Listener | None:
 @contextlib.contextmanager
 def listening(who: Listener, *, every_thread: bool = False) -> Iterator[None]:
     """Tells `who` of every kernel lowered in the block, in this or in every thread."""
-    state = _listener_state()
-    with hooked():
-        if every_thread:
-            before = state.get_global()
-            state.set_global(who)
-            try:
-                yield
-            finally:
-                state.set_global(before)
-        else:
-            with state(who):
-                yield
+    with hooked(), _set(_listener_state(), who, every_thread=every_thread):
+        yield
 
 
 class _Deaf:
