@@ -16,6 +16,7 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from mosaic_toolkit import recompile
 from mosaic_toolkit.backends import custom_call, get_backend
 from mosaic_toolkit.capture import capture
 from mosaic_toolkit.compiling import failure, worker
@@ -190,6 +191,12 @@ def test_tpu_chips_each_get_an_executable(matmul_tpu):
 
 
 @needs_gpu
+def test_two_gpu_generations_compile_side_by_side(matmul_hopper, softmax_triton):
+    kernels = [matmul_hopper, softmax_triton, dataclasses.replace(softmax_triton, target="b200")]
+    assert [type(result) for result in compile_kernels(kernels)] == [Compiled] * 3
+
+
+@needs_gpu
 def test_a_gpu_compile_dumps_down_to_sass(matmul_hopper, tmp_path):
     compiled = compile_kernel(matmul_hopper, "h200", dump_to=tmp_path / "raw")
     assert compiled.target == "h200" and compiled.executable
@@ -235,17 +242,34 @@ def test_an_unchanged_kernel_compiles_to_the_bundles_of_the_program_it_came_from
         check=True,
         capture_output=True,
     )
-    assert bundles(tmp_path / "ours") == bundles(tmp_path / "jax")
+    (ours,), (theirs,) = bundles(tmp_path / "ours"), bundles(tmp_path / "jax")
+    assert ours == theirs
 
 
-def bundles(dump: Path) -> list[str]:
-    """The kernel's final bundles, less its name and its lines in the source."""
-    paths = [p for p in (dump / "llo").glob("*final_bundles.txt") if "matmul" in p.name]
-    (path,) = (p for p in paths if "schedule-analysis" not in p.name)
-    text = re.sub(r"matmul[.\d]*|/\*.*?\*/|\bloc\(.*?\)", "", path.read_text())
-    lines = [line for line in text.splitlines() if re.match(r"\s*0x", line)]
-    assert len(lines) > 100
-    return lines
+@needs_tpu
+def test_a_worker_that_compiled_before_gives_the_same_bundles(matmul_tpu, tmp_path):
+    with recompile._worker(matmul_tpu, tmp_path, "final_bundles") as process:
+        for kernel in (matmul_tpu, softmax_tpu(), matmul_tpu):
+            recompile._compile_in(process, kernel, tmp_path, Limits())
+    first, second = bundles(tmp_path)
+    assert first == second
+
+
+def softmax_tpu():
+    def body(x_ref, o_ref):
+        o_ref[...] = jax.nn.softmax(x_ref[...], axis=-1)
+
+    return pallas(body, struct(8, 128), struct(8, 128), name="softmax")
+
+
+def bundles(dump: Path) -> list[list[str]]:
+    """The final bundles of each matmul compiled, less its name and its lines in the source."""
+    paths = (p for p in (dump / "llo").glob("*matmul*final_bundles.txt"))
+    texts = [p.read_text() for p in sorted(paths) if "schedule-analysis" not in p.name]
+    cleaned = (re.sub(r"matmul[.\d]*|/\*.*?\*/|\bloc\(.*?\)", "", text) for text in texts)
+    found = [re.findall(r"^\s*0x.*", text, re.MULTILINE) for text in cleaned]
+    assert all(len(lines) > 100 for lines in found)
+    return found
 
 
 # --- failing --------------------------------------------------------------------------

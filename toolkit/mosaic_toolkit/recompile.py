@@ -98,7 +98,7 @@ def compile_kernels(
 ) -> list[Compiled | ToolkitError]:
     """Compiles several kernels at once; each gives its executable or its error, in order.
 
-    A worker goes from one kernel to the next of the same platform, which saves
+    A worker goes from one kernel to the next for the same chip, which saves
     loading the compiler; one that failed to answer is not used again.
 
     Args:
@@ -138,7 +138,7 @@ def retarget(kernel: Kernel, target: str | Target | None) -> Kernel:
 
 
 class _Workers:
-    """Workers that wait for their next kernel, by platform."""
+    """Workers that wait for their next kernel, by chip: Mosaic GPU assembles for its first one."""
 
     def __init__(self) -> None:
         self._idle: dict[str, queue.SimpleQueue[WorkerProcess]] = {}
@@ -167,7 +167,7 @@ class _Workers:
             worker.__exit__()
 
     def _of(self, kernel: Kernel) -> queue.SimpleQueue[WorkerProcess]:
-        return self._idle.setdefault(get_target(kernel.target).platform, queue.SimpleQueue())
+        return self._idle.setdefault(kernel.target, queue.SimpleQueue())
 
 
 def _compile_or_error(
