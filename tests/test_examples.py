@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -57,11 +58,11 @@ def test_demo(tmp_path):
     recipe = subprocess.run(
         ["make", "-n", "demo"], cwd=ROOT, check=True, capture_output=True, text=True
     ).stdout
-    steps = [line for line in recipe.splitlines() if ".venv/bin/mosaic-dump " in line]
+    steps = re.findall(r"^\S+/bin/(mosaic-dump .*)$", recipe, re.MULTILINE)
     assert len(steps) == 3
     output = ""
     for step in steps:
-        command = step.replace(".venv/bin/mosaic-dump", f"'{sys.executable}' -m mosaic_toolkit")
+        command = step.replace("mosaic-dump", f"'{sys.executable}' -m mosaic_toolkit", 1)
         done = subprocess.run(
             command, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True
         )

@@ -75,7 +75,8 @@ class WorkerProcess:
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{directory}\n".encode())  # type: ignore[union-attr]
             self._process.stdin.flush()  # type: ignore[union-attr]
-        while not select.select([self._process.stdout], [], [], _POLL_SECONDS)[0]:
+        ready = [self._process.stdout]
+        while not select.select(ready, [], [], _POLL_SECONDS)[0]:  # type: ignore[type-var]
             peak = max(peak, resident_bytes(self._process.pid))
             kind = "memory" if peak > memory_bytes else "timeout"
             if kind == "memory" or time.monotonic() > deadline:
