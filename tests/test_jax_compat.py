@@ -62,13 +62,20 @@ jax.experimental.mosaic.gpu.core.lower_mgpu_module
 jax.experimental.mosaic.gpu.core.mosaic_gpu_p
 jax.experimental.mosaic.gpu.launch_context.LaunchContext
 jax.experimental.mosaic.gpu.launch_context.Scratch
+jax.experimental.mosaic.gpu.layout_inference.infer_layout
 jaxlib._jax.Device
 jaxlib.mlir._mlir_libs._jax_mlir_ext.register_dialects
 jaxlib.mlir.passmanager.PassManager.parse
 """.split()  # noqa: SIM905
 
 # Private modules whose members are too many to name: MLIR's public bindings.
-BINDINGS = ("jaxlib.mlir.ir", "jaxlib.mosaic.python", "jaxlib.triton", "jaxlib.mlir.dialects", "jaxlib.version")
+BINDINGS = (
+    "jaxlib.mlir.ir",
+    "jaxlib.mosaic.python",
+    "jaxlib.triton",
+    "jaxlib.mlir.dialects",
+    "jaxlib.version",
+)
 
 
 def resolve(name: str) -> object:
