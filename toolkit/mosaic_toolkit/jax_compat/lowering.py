@@ -34,6 +34,7 @@ from jax._src.pallas.triton import core as triton_core
 from jax._src.pallas.triton import lowering as triton_lowering
 from jax._src.pallas.triton import pallas_call_registration  # noqa: F401 (registers its rule)
 from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
+from jax.experimental.mosaic.gpu import layout_inference
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from ..targets import Target
@@ -251,7 +252,7 @@ class KernelCall:
             )
             with ir.InsertionPoint(block), warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
-                with _calls.inside(self):
+                with _calls.inside(self), _brief_layout_search(len(self.backends) > 1):
                     rule(ctx, *block.arguments, **params)
 
     def interpreted(self) -> Sequence[Any]:
@@ -293,6 +294,18 @@ class KernelCall:
         ctx = self._ctx.replace(tokens_in=mlir.TokenSet.create(ordered), tokens_out=None)
         with _calls.inside(self):
             return mlir.lower_fun(function, multiple_results=True)(ctx, *self._operands)
+
+
+# How many assignments Mosaic GPU's layout inference may try for a kernel that was not
+# written for it.  JAX's own limit takes minutes where there is no solution.
+_BRIEF_SEARCH = 2_000
+
+
+@contextlib.contextmanager
+def _brief_layout_search(brief: bool) -> Iterator[None]:
+    infer = functools.partial(layout_inference.infer_layout, fuel=_BRIEF_SEARCH)
+    with replaced(layout_inference, "infer_layout", infer) if brief else contextlib.nullcontext():
+        yield
 
 
 def _backends_of(params: dict[str, Any]) -> tuple[str, ...]:
