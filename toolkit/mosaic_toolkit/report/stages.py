@@ -17,6 +17,7 @@ from .units import size
 
 _CHANGED = {True: "changed", False: "same", None: ""}
 _DIGEST_LINES = 30
+_LOOP_COLUMNS = 5
 _KINDS: dict[str, type] = {"tpu": TpuStatistics, "gpu": GpuStatistics}
 
 
@@ -97,12 +98,12 @@ def _fit(sections: Sequence[_Section], room: int) -> list[str]:
 
 
 def _tpu(s: TpuStatistics) -> list[_Section]:
-    registers = ", ".join(f"{c.name} {c.count}" for c in s.registers)
+    pressure = _listed(s.pressure) or "not reported (the compiler left no such file)"
     head = [
         f"bundles    {s.bundles}, {s.empty_bundles} empty; {s.emitted_bundles} emitted",
         f"spills     vector {s.vector_spills} out {s.vector_fills} in, "
         f"scalar {s.scalar_spills} out {s.scalar_fills} in",
-        f"registers  {registers or 'none named'}; peak {s.peak_registers}",
+        f"registers  {_listed(s.registers) or 'none named'}; pressure {pressure}",
         f"code       {_sized(s.code_bytes)}",
         f"VMEM       {_sized(s.vmem_bytes)} of {_sized(s.vmem_capacity)}",
     ]
@@ -114,6 +115,10 @@ def _tpu(s: TpuStatistics) -> list[_Section]:
         _Section(_copy_lines(s), 2),
         _Section([f"note: {note}" for note in s.notes], len(s.notes)),
     ]
+
+
+def _listed(counts: Sequence[Count]) -> str:
+    return ", ".join(f"{c.name} {c.count}" for c in counts)
 
 
 def _loop_lines(s: TpuStatistics) -> list[str]:
@@ -155,16 +160,22 @@ def _unit(use: SlotUse) -> str:
 def _slot_lines(s: TpuStatistics) -> list[str]:
     if not s.slots:
         return []
-    parts = [s.slots, *(loop.slots for loop in s.loops)]
+    shown = _largest([loop.bundles for loop in s.loops])
+    parts = [s.slots, *(s.loops[i].slots for i in shown)]
     rows = [
         (_unit(use), *(_percent(part[column]) for part in parts))
         for column, use in enumerate(s.slots)
         if use.used
     ]
     unused = [use.unit for use in s.slots if not use.used]
-    names = [f"loop {i}" for i in range(len(s.loops))]
+    names = [f"loop {i}" for i in shown]
     lines = table(("slots used", "all", *names), rows).splitlines()
     return [*lines, f"unused     {', '.join(unused)}"] if unused else lines
+
+
+def _largest(sizes: Sequence[int]) -> list[int]:
+    """Places of the loops that get a column, in order."""
+    return sorted(sorted(range(len(sizes)), key=lambda i: -sizes[i])[:_LOOP_COLUMNS])
 
 
 def _percent(use: SlotUse) -> str:
@@ -223,10 +234,19 @@ def _gpu(s: GpuStatistics) -> list[_Section]:
 
 def _class_lines(s: GpuStatistics) -> list[str]:
     loops = s.sass.loops
-    parts = [_by_name(s.sass.classes), *(_by_name(loop.classes) for loop in loops)]
+    shown = [loops[i] for i in _largest([loop.instructions for loop in loops])]
+    parts = [_by_name(s.sass.classes), *(_by_name(loop.classes) for loop in shown)]
     rows = [(c.name, *(str(part.get(c.name, 0)) for part in parts)) for c in s.sass.classes]
-    head = [f"loop {loop.header:#x}" for loop in loops]
-    return table(("instructions", "all", *head), rows).splitlines()
+    head = [f"loop {loop.header:#x}" for loop in shown]
+    lines = table(("instructions", "all", *head), rows).splitlines()
+    rest = sorted(loop.instructions for loop in loops if loop not in shown)
+    if rest:
+        lines.insert(
+            0,
+            f"loops      {len(loops)}, of which {len(rest)} of {rest[-1]} "
+            "instructions at most are not shown",
+        )
+    return lines
 
 
 def _by_name(counts: Sequence[Count]) -> dict[str, int]:
@@ -271,11 +291,11 @@ def _tpu_facts(s: TpuStatistics) -> dict[str, _Fact]:
         "vector fills": _fact(s.vector_fills),
         "scalar spills": _fact(s.scalar_spills),
         "scalar fills": _fact(s.scalar_fills),
-        "peak registers": _fact(s.peak_registers),
         "code": _fact(s.code_bytes, "bytes"),
         "VMEM": _fact(s.vmem_bytes, "bytes"),
     }
     facts |= {f"{c.name} registers": _Fact(c.count) for c in s.registers}
+    facts |= {f"{c.name} pressure": _Fact(c.count) for c in s.pressure}
     facts |= {f"{use.unit} slots": _Fact(100 * use.occupancy, "%") for use in s.slots}
     for i, loop in enumerate(s.loops):
         facts |= _bundle_loop_facts(f"loop {i} (depth {loop.depth})", loop)

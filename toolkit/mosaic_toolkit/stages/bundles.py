@@ -118,7 +118,7 @@ def find_loops(bundles: list[Bundle]) -> Iterator[tuple[int, int, int]]:
 
 def spills(bundles: list[Bundle]) -> dict[str, int]:
     """Instructions that store to and load from spill slots: ``vst``, ``vld``, ``sst``, ``sld``."""
-    counts = dict.fromkeys(("vst", "vld", "sst", "sld"), 0)
+    counts: dict[str, int] = {"vst": 0, "vld": 0, "sst": 0, "sld": 0}
     for bundle in bundles:
         code = bundle.code
         if _SPILL_SLOT.search(code):

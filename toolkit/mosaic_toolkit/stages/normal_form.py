@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Callable
+from collections.abc import Iterable
+from typing import NamedTuple
 
 
 class Form(enum.Enum):
@@ -36,7 +37,19 @@ def llo_form(text: str) -> Form:
     return Form.OTHER
 
 
-def normal_form(text: str, form: Form) -> str | None:
+class NormalForm(NamedTuple):
+    """A text cut at its names.
+
+    Attributes:
+      text: what stands between names.
+      names: each name as its place in the order of first use.
+    """
+
+    text: tuple[str, ...]
+    names: tuple[int, ...]
+
+
+def normal_form(text: str, form: Form) -> NormalForm | None:
     """Equal for two texts that differ only in locations, comments and numbering.
 
     None for a form that is no program.
@@ -52,41 +65,36 @@ _ALIASED_LOCATION = re.compile(r"\bloc\(#loc\d*\)")
 _LOCATION = re.compile(rf"\bloc\({_NESTED}\)")
 # The short form for people, in which Triton's log prints locations.
 _PRETTY_LOCATION = re.compile(rf"(?:{_QUOTED}\(#loc\d*\)|#loc\d*|\[unknown\])$", re.MULTILINE)
-_MLIR_NAME = re.compile(r"%[\w$.-]+|\^bb\d+")
+_MLIR_NAME = re.compile(r"(%[\w$.-]+|\^bb\d+)")
 
 _LLO_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_LLO_NAME = re.compile(r"(%[a-z]*|\$region|parent=|#allocation)(\d+)")
+# "parent=3" names the region that "$region3" opens.
+_LLO_PARENT = re.compile(r"\bparent=(?=\d)")
+_LLO_NAME = re.compile(r"(%[a-z]*|\$region|#allocation)(\d+)")
 
 
-def _mlir(text: str) -> str:
+def _mlir(text: str) -> NormalForm:
     lines = (line for line in text.splitlines() if not line.startswith(("#loc", " at #loc")))
     text = _ALIASED_LOCATION.sub("", "\n".join(lines))
     if "loc(" in text:
         text = _LOCATION.sub("", text)
     text = _PRETTY_LOCATION.sub("", text)
-    return _one_blank(_MLIR_NAME.sub(_renamer(), text))
+    parts = _MLIR_NAME.split(_one_blank(text))
+    return NormalForm(tuple(parts[::2]), _numbered(parts[1::2]))
 
 
-def _llo(text: str) -> str:
-    name = _renamer()
-    text = _LLO_COMMENT.sub("", text)
-    return _one_blank(_LLO_NAME.sub(lambda match: match[1] + name(match, _key(match)), text))
+def _llo(text: str) -> NormalForm:
+    text = _LLO_PARENT.sub("parent=$region", _LLO_COMMENT.sub("", text))
+    parts = _LLO_NAME.split(_one_blank(text))
+    kinds = parts[1::3]
+    names = map("".join, zip(kinds, parts[2::3]))
+    return NormalForm((*parts[::3], *kinds), _numbered(names))
 
 
 def _one_blank(text: str) -> str:
     return " ".join(text.split())
 
 
-def _key(match: re.Match[str]) -> str:
-    # "parent=3" names the region that "$region3" opens.
-    return f"{'$region' if match[1] == 'parent=' else match[1]}{match[2]}"
-
-
-def _renamer() -> Callable[..., str]:
-    numbers: dict[str, str] = {}
-
-    def rename(match: re.Match[str], key: str | None = None) -> str:
-        name = match[0] if key is None else key
-        return numbers.setdefault(name, f"{name[0]}{len(numbers)}")
-
-    return rename
+def _numbered(names: Iterable[str]) -> tuple[int, ...]:
+    numbers: dict[str, int] = {}
+    return tuple([numbers.setdefault(name, len(numbers)) for name in names])

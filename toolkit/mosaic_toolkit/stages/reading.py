@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import CompileError, Unsupported
 from .gpu_files import one_file, optional_file
 from .mlir_log import split_log
-from .normal_form import Form, normal_form
+from .normal_form import Form, NormalForm, normal_form
 from .stage import Level, Stage, Stages
 from .tpu_files import kernel_unit, llo_files, llo_stage, mosaic_files
 
@@ -121,7 +121,7 @@ class _Comparable:
         self._form = form
 
     @functools.cached_property
-    def normal(self) -> str | None:
+    def normal(self) -> NormalForm | None:
         return normal_form(self.text, self._form)
 
 

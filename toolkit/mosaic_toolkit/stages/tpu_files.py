@@ -108,13 +108,11 @@ def mosaic_files(mosaic: Path) -> tuple[str, list[DumpFile]]:
 def _kernel_prefix(names: list[str]) -> str:
     """``matmul-`` of ``matmul-original``, ``matmul-post-simplify``, ...
 
-    The kernel's name may itself hold hyphens, so the prefix is what stands
-    before ``post-`` in every name that has it.
+    The kernel's name may itself hold ``post-``: the prefix is the longest that
+    every name has, and ``original`` ends it where a pass's own name would not.
     """
-    places = {name: [m.start() for m in re.finditer("post-", name)] for name in names}
-    candidates = [{name[:place] for place in at} for name, at in places.items() if at]
-    common = set.intersection(*candidates) if candidates else {""}
-    return min((c for c in common if all(n.startswith(c) for n in names)), key=len, default="")
+    ends = {name[: m.start()] for name in names for m in re.finditer("post-", name)}
+    return max((e for e in ends if all(n.startswith(e) for n in names)), key=len, default="")
 
 
 def llo_stage(file: DumpFile) -> tuple[Level, Form]:

@@ -72,7 +72,8 @@ class TpuStatistics:
         store to and load from spill slots.
       registers: physical registers that the bundles name, by file: ``v``
         vector, ``vm`` mask, ``s`` scalar, ``p`` predicate.
-      peak_registers: of the compiler's own pressure report.
+      pressure: values alive at once before allocation, by the compiler's name for
+        the file; it reports some files of some kernels alone.
       emitted_bundles: of machine code, as the program's table of instructions says.
       code_bytes: of machine code.
       allocations: on-chip memory by named buffer.
@@ -93,7 +94,7 @@ class TpuStatistics:
     scalar_spills: Measure
     scalar_fills: Measure
     registers: tuple[Count, ...]
-    peak_registers: Measure
+    pressure: tuple[Count, ...]
     emitted_bundles: Measure
     code_bytes: Measure
     allocations: tuple[Allocation, ...]
@@ -137,7 +138,7 @@ def read_tpu_statistics(raw_dir: Path) -> TpuStatistics:
         scalar_spills=known(spilled["sst"]),
         scalar_fills=known(spilled["sld"]),
         registers=tuple(Count(file, count) for file, count in registers(bundles).items()),
-        peak_registers=_peak_registers(files),
+        pressure=_pressure(files),
         emitted_bundles=_emitted(llo, unit),
         code_bytes=not_reported("no file says how long an encoded bundle is"),
         allocations=_allocations(files),
@@ -227,10 +228,15 @@ def _disagreements(files: list[DumpFile], bundles: list[Bundle]) -> list[str]:
     ]
 
 
-def _peak_registers(files: list[DumpFile]) -> Measure:
-    if any(file.name.endswith("register-pressure") for file in files):
-        return not_reported("the register pressure file is in a form that is not read yet")
-    return not_reported("the compiler left no register pressure file")
+_PRESSURE = re.compile(r"Register pressure for (\w+) is (\d+)")
+
+
+def _pressure(files: list[DumpFile]) -> tuple[Count, ...]:
+    reports = [_text(f.path) for f in files if f.name.endswith("register-pressure")]
+    peaks: dict[str, int] = {}
+    for name, count in _PRESSURE.findall("\n".join(reports)):
+        peaks[name] = max(peaks.get(name, 0), int(count))
+    return tuple(Count(name, count) for name, count in peaks.items())
 
 
 def _prefetched(llo: Path, unit: str) -> list[str]:
