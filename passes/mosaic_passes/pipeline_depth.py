@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from mosaic_toolkit.backends.nest import argument_name
 from mosaic_toolkit.backends.storage import size_of, space_of
 from mosaic_toolkit.errors import Refused
 from mosaic_toolkit.jax_compat import ir
+from mosaic_toolkit.locations import argument_name
 from mosaic_toolkit.passes import Pass
 from mosaic_toolkit.schedule import raise_schedule
 from mosaic_toolkit.targets import MiB, get_target

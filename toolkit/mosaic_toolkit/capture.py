@@ -20,7 +20,8 @@ from .targets import DEFAULT_TARGETS, Target, get_target
 
 if TYPE_CHECKING:
     from .jax_compat import ir
-    from .jax_compat.lowering import Emitted, KernelCall
+    from .jax_compat.kernel_call import KernelCall
+    from .jax_compat.scopes import Emitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +217,7 @@ def _best_name(from_module: str, from_call: str | None, source: str | None) -> s
 
 def _first_source(asm: str) -> str | None:
     """``file:line`` of the module's first Python location that is not JAX's own."""
-    from .jax_compat.lowering import is_jax_internal
+    from .jax_compat.kernel_call import is_jax_internal
 
     for path, line in re.findall(r'loc\("([^"]+\.py)":(\d+):', asm):
         if not is_jax_internal(path):

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import graph_nodes
-from .backends.nest import source_line
 from .dependence import Dependences, Reason, blocks_of, operations, symbols_only
 from .dominance import dominates, isolated, precedes
 from .effects.memory import WRITE, conflict, covers
@@ -17,6 +16,7 @@ from .errors import Refused
 from .jax_compat import ir
 from .kernel import Kernel
 from .linearise import arrange, linearise, orders
+from .locations import source_line
 from .ssa import producer
 
 if TYPE_CHECKING:

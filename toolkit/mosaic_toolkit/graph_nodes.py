@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .backends.nest import source_line
 from .dependence import Dependences, is_loop, operations
 from .jax_compat import ir
+from .locations import source_line
 from .ssa import producer
 
 if TYPE_CHECKING:

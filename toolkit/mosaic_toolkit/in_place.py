@@ -23,7 +23,7 @@ from .pass_pipeline import PassPipeline
 from .targets import DEFAULT_TARGETS, get_target
 
 if TYPE_CHECKING:
-    from .jax_compat.lowering import Emitted
+    from .jax_compat.scopes import Emitted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _types(kernel: Kernel) -> str:
 
 def _target(platform: str) -> str:
     """The chip that this thread lowers for."""
-    from .jax_compat.lowering import listener
+    from .jax_compat.scopes import listener
 
     who = listener()
     if who is not None and who.target is not None and who.target.platform == platform:
@@ -159,10 +159,11 @@ def rewriting(
       InvalidModule: a pass left a module that does not verify.
     """
     from .jax_compat import lowering
+    from .jax_compat.scopes import listener
 
     rewriter = by_pipeline(_pipeline(pipeline), only)
     with contextlib.ExitStack() as stack:
-        if lowering.listener() is None and (target is not None or this_machine() is None):
+        if listener() is None and (target is not None or this_machine() is None):
             chip = get_target(target) if target else None
             stack.enter_context(recording(chip))
         stack.enter_context(lowering.rewriting_with(rewriter))

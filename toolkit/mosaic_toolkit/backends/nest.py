@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Iterator
 
 from ..jax_compat import ir
+from ..locations import source_line
 from ..schedule import Copy, Loop, Synchronisation
 from .expressions import Expressions
 
@@ -98,23 +98,6 @@ def trip_count(op: ir.Operation, expressions: Expressions) -> int | None:
     if lower is None or upper is None or step is None or step <= 0:
         return None
     return max(0, -(-(upper - lower) // step))
-
-
-_FILE_LINE = re.compile(r'"([^"]+\.py)":(\d+)')
-
-
-def source_line(location: ir.Location) -> str | None:
-    """``file:line`` of the Python line that a location names first."""
-    match = _FILE_LINE.search(str(location))
-    return f"{match[1].rsplit('/', 1)[-1]}:{match[2]}" if match else None
-
-
-def argument_name(argument: ir.Value, default: str) -> str:
-    """The name that a block argument has in its location, else `default`."""
-    location = argument.location
-    name = getattr(location, "name_str", "")
-    named = name.isidentifier() and isinstance(location.child_loc, ir.UnknownLoc)
-    return name if named else default
 
 
 def tally[Record: (Copy, Synchronisation)](records: Iterable[Record]) -> tuple[Record, ...]:

@@ -8,6 +8,7 @@ from collections import Counter
 from .. import algebra
 from ..jax_compat import ir
 from ..kernel import Kernel
+from ..locations import argument_name
 from ..schedule import (
     OFF_CHIP,
     Buffer,
@@ -22,7 +23,7 @@ from ..schedule import (
 from ..ssa import producer
 from . import storage
 from .expressions import Expressions, Unreadable
-from .nest import Place, argument_name, as_loop, tally, walk
+from .nest import Place, as_loop, tally, walk
 
 _DYNAMIC_BOUND = -(2**63)
 _SLOTS = {"synchronous": 1, "double_buffered": 2}

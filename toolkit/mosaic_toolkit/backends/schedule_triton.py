@@ -7,10 +7,11 @@ import re
 from .. import algebra
 from ..jax_compat import ir
 from ..kernel import ArrayType, Kernel
+from ..locations import argument_name
 from ..schedule import Buffer, GridDimension, Schedule, Unread
 from . import storage
 from .expressions import Expressions
-from .nest import argument_name, as_loop, walk
+from .nest import as_loop, walk
 
 _WARP = 32
 _DECIDED_LATER = "Triton's compiler decides it below this level"

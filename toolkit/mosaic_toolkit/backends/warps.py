@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 from ..jax_compat import ir
+from ..locations import source_line
 from ..schedule import Role
 from ..ssa import producer
 from . import storage
 from .expressions import Expressions
-from .nest import Place, source_line
+from .nest import Place
 
 _WARP = 32
 _WARPGROUP_WARPS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ..backends.nest import argument_name, source_line
 from ..jax_compat import ir
+from ..locations import argument_name, source_line
 from ..ssa import producer
 from . import views
 from .indices import Indices
