@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import jax
@@ -190,6 +191,21 @@ def test_tpu_chips_each_get_an_executable(matmul_tpu):
     assert v5e.executable and v6e.executable and v5e.executable != v6e.executable
 
 
+@needs_tpu
+def test_a_kernel_that_names_other_chips_compiles():
+    def body(x_ref, o_ref, send, receive):
+        copy = pltpu.make_async_remote_copy(x_ref, o_ref, send, receive, 7, pl.DeviceIdType.LOGICAL)
+        copy.start()
+        copy.wait()
+
+    semaphore = pltpu.SemaphoreType.DMA
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        kernel = pallas(body, struct(8, 128), struct(8, 128), scratch_shapes=[semaphore, semaphore])
+    assert get_backend(kernel.backend).spans_devices(kernel)
+    assert isinstance(compile_kernel(kernel, "v6e"), Compiled)
+
+
 @needs_gpu
 def test_two_gpu_generations_compile_side_by_side(matmul_hopper, softmax_triton):
     kernels = [matmul_hopper, softmax_triton, dataclasses.replace(softmax_triton, target="b200")]
@@ -219,7 +235,7 @@ import sys
 from mosaic_toolkit.compiling.environment import TPU_TOPOLOGIES
 from mosaic_toolkit.jax_compat import parse_module, topologies
 module = parse_module(open(sys.argv[1]).read())
-topologies.compile_module(module, topologies.tpu_device(TPU_TOPOLOGIES["v5e"]))
+topologies.compile_module(module, topologies.tpu_devices(TPU_TOPOLOGIES["v5e"][0])[:1])
 """
 
 
@@ -310,7 +326,7 @@ def test_a_missing_tpu_compiler_is_named(monkeypatch):
 
     monkeypatch.setattr(topologies, "has_tpu_compiler", lambda: False)
     with pytest.raises(CompileError, match="libtpu, the compiler for v5e, is not") as error:
-        worker._device(get_target("v5e"))
+        worker._devices(get_target("v5e"), False)
     assert error.value.hint == "pip install 'mosaic-toolkit[tpu]'"
 
 
@@ -323,11 +339,11 @@ def test_a_missing_gpu_compiler_is_named(monkeypatch):
     monkeypatch.setattr(worker, "cuda_toolkit", lambda: Path("/"))
     monkeypatch.setattr(topologies, "gpu_device", refuse)
     with pytest.raises(CompileError, match="CUDA plugin, the compiler for h100, is not") as error:
-        worker._device(get_target("h100"))
+        worker._devices(get_target("h100"), False)
     assert error.value.hint == "pip install 'mosaic-toolkit[gpu]'"
     monkeypatch.setattr(worker, "cuda_toolkit", lambda: None)
     with pytest.raises(CompileError, match="ptxas, the assembler for h100, is neither"):
-        worker._device(get_target("h100"))
+        worker._devices(get_target("h100"), False)
 
 
 # --- the compilers' words ---------------------------------------------------------------

@@ -76,6 +76,10 @@ class Backend(Protocol):
         """
         ...
 
+    def spans_devices(self, kernel: Kernel) -> bool:
+        """Whether the kernel talks to other devices by number, so that they have to be there."""
+        ...
+
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         """What in the kernel a chip of this backend's platform lacks, None where nothing is known.
 

@@ -84,6 +84,9 @@ class MosaicGPU:
         parts = {**payload, "kernel_hash": hashlib.sha256(payload["module"]).digest()}
         custom_call.fill(attributes, "mhlo.backend_config", parts)
 
+    def spans_devices(self, kernel: Kernel) -> bool:
+        return False  # the number of devices is known only at run time
+
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         found = _OF_ONE_GENERATION.search(kernel.asm)
         if found is None or target.compute_capability is None:

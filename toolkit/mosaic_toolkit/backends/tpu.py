@@ -84,6 +84,9 @@ class MosaicTPU:
 
         attributes["backend_config"] = ir.StringAttr.get(_PAYLOAD.sub(fill, config))
 
+    def spans_devices(self, kernel: Kernel) -> bool:
+        return "\\22has_communication\\22: true" in dict(kernel.attributes)["backend_config"]
+
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         return None  # libtpu names what a generation lacks
 

@@ -63,6 +63,9 @@ class Triton:
     def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
         custom_call.fill(attributes, "mhlo.backend_config", payload)
 
+    def spans_devices(self, kernel: Kernel) -> bool:
+        return False  # the number of devices is known only at run time
+
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         return None  # Triton compiles one module for every generation
 

@@ -14,13 +14,14 @@ from pathlib import Path
 
 from ..targets import Target
 
-# The smallest topology of each generation that libtpu accepts everywhere.
+# Of each generation: the smallest topology that libtpu accepts everywhere, and one of 16
+# chips, whose numbers a kernel that talks to other devices may use.
 TPU_TOPOLOGIES = {
-    "v4": "v4:1x1x1",
-    "v5e": "v5e:2x2",
-    "v5p": "v5p:2x2x1",
-    "v6e": "v6e:2x2",
-    "tpu7x": "tpu7x:2x2x1",
+    "v4": ("v4:1x1x1", "v4:2x2x4"),
+    "v5e": ("v5e:2x2", "v5e:4x4"),
+    "v5p": ("v5p:2x2x1", "v5p:2x2x4"),
+    "v6e": ("v6e:2x2", "v6e:4x4"),
+    "tpu7x": ("tpu7x:2x2x1", "tpu7x:2x2x4"),
 }
 
 # Per compute capability, from the CUDA C++ Programming Guide, table "Technical

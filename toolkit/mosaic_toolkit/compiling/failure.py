@@ -25,17 +25,27 @@ _OPERATION = re.compile(r"The MLIR operation involved:\s*\n\s*(?P<op>.+)")
 _NAME = re.compile(r"(?:^|= )\"?(?P<name>[a-z_]\w*\.[\w.]+)\"?[ (<]")
 _REPORT = re.compile(r"\n*Please report a bug at: \S+\s*")
 _LOCATION = re.compile(r"^at location: .*$|^\s*at loc\(.*\)$", re.MULTILINE)
-_WINDOW = re.compile(
-    r"exceed memory|exceeds? (?:the )?(?:vmem|smem|shared memory)|Ran out of memory"
-)
 
-_HINT_MEMORY = (
-    "smaller blocks, fewer buffers ('pipeline-depth{stages=1}' keeps one of each window) "
-    "or a chip with more on-chip memory"
-)
-_HINT_UNSUPPORTED = (
-    "the compiler has no way to lay this operation out: other block shapes, another "
-    "generation or a newer compiler may"
+# What to do about words of the compilers; the first that match.
+_HINTS = (
+    (
+        r"Ran out of memory on HBM",
+        "operands and results do not fit in the chip's memory: smaller arrays, or a larger chip",
+    ),
+    (
+        r"exceed memory|Ran out of memory|[Ee]xceeds? .*(?:vmem|smem|shared memory)",
+        "smaller blocks, fewer buffers ('pipeline-depth{stages=1}' keeps one of each window) "
+        "or a chip with more on-chip memory",
+    ),
+    (
+        r"MOSAIC_GPU_NVSHMEM",
+        "pip install nvidia-nvshmem-cu13, which kernels that span GPUs need",
+    ),
+    (
+        r"Not [Ii]mplemented|[Uu]nsupported|not supported",
+        "the compiler has no way to do this for this chip: other block shapes, another "
+        "generation or a newer compiler may",
+    ),
 )
 _HINT_CRASH = (
     "a bug in the compiler that this module provokes; compile with a dump directory to keep "
@@ -119,8 +129,4 @@ def _innermost(said: str) -> str:
 
 
 def _hint(words: str) -> str | None:
-    if _WINDOW.search(words):
-        return _HINT_MEMORY
-    if re.search(r"Not [Ii]mplemented|[Uu]nsupported|not supported", words):
-        return _HINT_UNSUPPORTED
-    return None
+    return next((hint for pattern, hint in _HINTS if re.search(pattern, words)), None)

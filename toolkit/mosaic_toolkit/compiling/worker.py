@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ..backends import get_backend
 from ..errors import CompileError, ToolkitError
 from ..kernel import load, write_atomically
 from ..targets import Target, get_target
@@ -88,12 +89,12 @@ def _compile(directory: Path) -> dict[str, Any]:
         (Path(request["dump"]) / "stablehlo.mlir").write_text(text, encoding="utf-8")
     enter(LOADING)
     target = get_target(kernel.target)
-    device = _device(target)
+    devices = _devices(target, get_backend(kernel.backend).spans_devices(kernel))
     enter(COMPILING)
     from ..jax_compat import topologies
 
     start = time.monotonic()
-    executable = topologies.compile_module(module, device)
+    executable = topologies.compile_module(module, devices)
     seconds = time.monotonic() - start
     (directory / "executable").write_bytes(executable)
     if request["dump"] is not None:
@@ -107,7 +108,7 @@ def _add_sass(dump: Path) -> None:
         disassemble(dump / "hlo", toolkit)
 
 
-def _device(target: Target) -> Any:
+def _devices(target: Target, several: bool) -> list[Any]:
     from ..jax_compat import topologies
 
     if target.platform == "tpu":
@@ -116,14 +117,15 @@ def _device(target: Target) -> Any:
                 f"libtpu, the compiler for {target}, is not installed",
                 hint="pip install 'mosaic-toolkit[tpu]'",
             )
-        return topologies.tpu_device(TPU_TOPOLOGIES[target.name])
+        one, many = TPU_TOPOLOGIES[target.name]
+        return topologies.tpu_devices(many) if several else topologies.tpu_devices(one)[:1]
     if cuda_toolkit() is None:
         raise CompileError(
             f"ptxas, the assembler for {target}, is neither installed nor on PATH",
             hint="pip install 'mosaic-toolkit[gpu]'",
         )
     try:
-        return topologies.gpu_device(target.name, gpu_target_config(target))
+        return [topologies.gpu_device(target.name, gpu_target_config(target))]
     except NotImplementedError as error:
         raise CompileError(
             f"JAX's CUDA plugin, the compiler for {target}, is not installed",

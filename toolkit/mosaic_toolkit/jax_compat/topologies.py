@@ -6,6 +6,7 @@ only the compile worker imports this.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jax._src import compiler, xla_bridge
@@ -15,12 +16,12 @@ from jax.experimental import topologies
 from . import ir
 
 
-def tpu_device(topology: str) -> Any:
-    """The first chip of a TPU topology such as ``v5e:2x2``.
+def tpu_devices(topology: str) -> list[Any]:
+    """The devices of a TPU topology such as ``v5e:2x2``.
 
     Raises what libtpu raises where it knows no such topology.
     """
-    return topologies.get_topology_desc(topology, "tpu").devices[0]
+    return topologies.get_topology_desc(topology, "tpu").devices
 
 
 def gpu_device(name: str, target_config: str) -> Any:
@@ -40,16 +41,19 @@ def has_tpu_compiler() -> bool:
     return xla_bridge.get_tpu_library_path() is not None
 
 
-def compile_module(module: ir.Module, device: Any) -> bytes:
-    """The executable of a StableHLO module, serialised.
+def compile_module(module: ir.Module, devices: Sequence[Any]) -> bytes:
+    """The executable of a StableHLO module that runs on each of the devices, serialised.
 
     Raises:
       jax.errors.JaxRuntimeError: the compiler refused the module.
     """
-    options = compiler.get_compile_options(1, 1, device_assignment=[[device.id]])
-    executable = device.client.compile(
+    # Mosaic's collectives number devices by partition, and refuse several replicas.
+    options = compiler.get_compile_options(
+        1, len(devices), device_assignment=[[device.id for device in devices]]
+    )
+    executable = devices[0].client.compile(
         module,
-        executable_devices=_jax.DeviceList((device,)),
+        executable_devices=_jax.DeviceList(tuple(devices)),
         compile_options=options,
     )
     return executable.serialize()
