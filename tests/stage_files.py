@@ -70,6 +70,12 @@ $region0: #{scale.1}
 LLO_RENAMED = LLO.replace("%s1", "%s71").replace("%s0", "%s70").replace("a comment", "b")
 LLO_CHANGED = LLO_RENAMED.replace("sadd.s32 1", "sadd.s32 2")
 
+FINGERPRINTS = """\
+WfvY2a=:i=000000cb:c=00000037 original
+WfvY2a=:i=000000cb:c=00000037 post-CP
+m0hDh6=:i=000000c7:c=00000037 post-ra
+"""
+
 VMEM_REPORT = """\
 <script>
 const DATA ={"global_info": {"vmem_capacity": 134217728},
@@ -113,7 +119,7 @@ def write_tpu(directory: Path) -> Path:
         llo / "400-TLP-00-original.txt": LLO,
         llo / "400-TLP-01-vmem_report.html": VMEM_REPORT,
         llo / "400-TLP-02-hlo-details.txt": DETAILS,
-        llo / "500-scale.1-00-fingerprints.txt": "abc=:i=01 original\n",
+        llo / "500-scale.1-00-fingerprints.txt": FINGERPRINTS,
         llo / "500-scale.1-01-original.txt": LLO,
         llo / "500-scale.1-02-post-CP.txt": LLO_RENAMED,
         llo / "500-scale.1-03-post-ra.txt": LLO_CHANGED,

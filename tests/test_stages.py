@@ -128,6 +128,20 @@ def test_missing_tpu_stage_is_an_error(tpu, name, why):
         read_stages(tpu, "mosaic_tpu")
 
 
+def test_pass_that_ran_but_left_no_file_is_an_error(tpu):
+    listed = tpu / "llo/500-scale.1-00-fingerprints.txt"
+    listed.write_text(listed.read_text() + "eKe3vE=:i=000000bb:c=00000037 post-GVN\n")
+    with pytest.raises(CompileError, match="post-GVN ran, but left no file"):
+        read_stages(tpu, "mosaic_tpu")
+
+
+def test_dump_without_a_list_of_passes_says_so(tpu):
+    listed = tpu / "llo/500-scale.1-00-fingerprints.txt"
+    listed.unlink()
+    (note,) = read_stages(tpu, "mosaic_tpu").notes
+    assert "stages may be missing" in note
+
+
 @pytest.mark.parametrize("suffix", ["mlir-passes.log", "ptx", "sass_ctrl"])
 def test_missing_gpu_stage_is_an_error(gpu, suffix):
     (gpu / "mosaic_gpu" / f"k_0.{suffix}").unlink()
@@ -199,6 +213,7 @@ def test_mlir_texts_compare_without_names_and_locations(before, after, same):
         (stage_files.LLO_RENAMED, True),
         (stage_files.LLO_CHANGED, False),
         (stage_files.LLO.replace("$region1: parent=0", "$region7: parent=0"), True),
+        (stage_files.LLO.replace("$region1: parent=0", "$region1: parent=1"), False),
         (stage_files.LLO.replace("size = 0x1000", "size = 0x800"), False),
     ],
 )

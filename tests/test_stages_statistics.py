@@ -71,6 +71,11 @@ def test_loop_without_a_branch_back_ends_where_its_mark_does():
     assert list(find_loops(parse_bundles(text)))[1] == (2, 4, 4)
 
 
+def test_branches_that_name_their_bundle_too():
+    text = stage_files.BUNDLES.replace("$region21", "bundleno = 4 (0x4), region = 21")
+    assert list(find_loops(parse_bundles(text)))[1] == (2, 4, 7)
+
+
 def test_slots_by_the_columns_of_the_header(tpu):
     used = {use.unit: (use.used, use.available) for use in tpu.slots}
     assert used == {"MATMUL": (1, 22), "VALU": (4, 44), "NEWUNIT": (1, 11), "SALU": (6, 22)}
@@ -145,7 +150,7 @@ def test_operands_that_are_in_vmem_before_the_kernel(raw_tpu):
     text = program.read_text()
     program.write_text(text.replace("T(8,128)} parameter", "T(8,128)S(1)} parameter"))
     (note,) = read_statistics(raw_tpu, "mosaic_tpu").notes
-    assert note.startswith("operands 0 are in VMEM")
+    assert note.startswith("operand 0 is in VMEM")
 
 
 @pytest.mark.parametrize(
@@ -156,6 +161,16 @@ def test_what_no_file_says_is_not_reported(raw_tpu, name, field):
     (raw_tpu / f"llo/400-{name}").unlink()
     measure = getattr(read_statistics(raw_tpu, "mosaic_tpu"), field)
     assert measure.value is None and str(measure).startswith("not reported (")
+
+
+def test_dumps_without_declarations_say_so(raw_tpu):
+    for path in (raw_tpu / "llo").glob("500-scale.1-*-post-*.txt"):
+        path.unlink()
+    statistics = read_statistics(raw_tpu, "mosaic_tpu")
+    assert statistics.allocations == ()
+    assert statistics.notes == (
+        "memory by buffer: not reported (no stage in the dump declares any)",
+    )
 
 
 def test_utilization_of_other_bundles_is_not_used(raw_tpu):

@@ -14,7 +14,7 @@ _HEAD = re.compile(r"^ *(0x[0-9a-f]+|\d+) +(?:([A-Z]{2}) *)?:([ >]*)\{", re.MULT
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _OPERAND = re.compile(r"^%\w+ = inlined_call_operand\b")
 _START_REGION = re.compile(r"Start region (\d+)")
-_BRANCH = re.compile(r"\bsbr\b[^;}]*?\btarget\b[^;}]*?\$region(\d+)")
+_BRANCH = re.compile(r"\bsbr\b[^;}]*?\btarget\b[^;}]*?(?:\$region|\bregion = )(\d+)")
 _SPILL_SLOT = re.compile(r"#allocation\d+_spill")
 _STORE = re.compile(r"= (v|s)st\b[^[;}]*\[[^;}]*#allocation\d+_spill")
 _LOAD = re.compile(r"= (v|s)ld\b[^[;}]*\[[^;}]*#allocation\d+_spill")

@@ -68,8 +68,8 @@ _PRETTY_LOCATION = re.compile(rf"(?:{_QUOTED}\(#loc\d*\)|#loc\d*|\[unknown\])$",
 _MLIR_NAME = re.compile(r"(%[\w$.-]+|\^bb\d+)")
 
 _LLO_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-# "parent=3" names the region that "$region3" opens.
-_LLO_PARENT = re.compile(r"\bparent=(?=\d)")
+# "parent=3" and "region = 3" name the region that "$region3" opens.
+_LLO_REGION = re.compile(r"\b(?:parent=|region = )(?=\d)")
 _LLO_NAME = re.compile(r"(%[a-z]*|\$region|#allocation)(\d+)")
 
 
@@ -84,7 +84,7 @@ def _mlir(text: str) -> NormalForm:
 
 
 def _llo(text: str) -> NormalForm:
-    text = _LLO_PARENT.sub("parent=$region", _LLO_COMMENT.sub("", text))
+    text = _LLO_REGION.sub("to $region", _LLO_COMMENT.sub("", text))
     parts = _LLO_NAME.split(_one_blank(text))
     kinds = parts[1::3]
     names = map("".join, zip(kinds, parts[2::3]))

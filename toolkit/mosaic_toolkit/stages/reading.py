@@ -14,8 +14,8 @@ from ..errors import CompileError, Unsupported
 from .gpu_files import one_file, optional_file
 from .mlir_log import split_log
 from .normal_form import Form, NormalForm, normal_form
-from .stage import Level, Stage, Stages
-from .tpu_files import kernel_unit, llo_files, llo_stage, mosaic_files
+from .stage import Level, Stage, Stages, check_no_gap
+from .tpu_files import check_all_written, kernel_unit, llo_files, llo_stage, mosaic_files
 
 FORMAT = "mosaic-toolkit/stages"
 FORMAT_VERSION = 1
@@ -172,6 +172,8 @@ def _read_tpu(raw_dir: Path) -> Stages:
         form = Form.OTHER if file.path.suffix == ".mlirbc" else Form.MLIR
         builder.add(file.name, "mosaic", file.path, form)
     low_level = llo_files(llo, unit)
+    check_no_gap(low_level, f"low-level stages of '{unit}'")
+    notes = check_all_written(low_level, unit)
     for file in low_level:
         level, form = llo_stage(file)
         builder.add(file.name, level, file.path, form)
@@ -180,7 +182,7 @@ def _read_tpu(raw_dir: Path) -> Stages:
             f"{llo}: no final bundles of '{unit}'; the last stage is '{low_level[-1].name}'",
             hint="the compiler stopped before the end",
         )
-    return Stages(kernel, "mosaic_tpu", tuple(builder.stages))
+    return Stages(kernel, "mosaic_tpu", tuple(builder.stages), tuple(notes))
 
 
 def _read_mosaic_gpu(raw_dir: Path) -> Stages:

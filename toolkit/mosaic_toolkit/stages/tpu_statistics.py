@@ -15,6 +15,9 @@ from .stage import DumpFile
 from .tpu_files import kernel_unit, llo_files, mosaic_files, vmem_operands
 from .utilization import Utilization, parse_utilization
 
+# For `recompile.compile_kernel`: a dump of these alone suffices for statistics.
+STATISTICS_PASSES = "final|post-delay-converter|register-pressure|hlo|vmem_report"
+
 
 @dataclasses.dataclass(frozen=True)
 class SlotUse:
@@ -127,6 +130,9 @@ def read_tpu_statistics(raw_dir: Path) -> TpuStatistics:
     moved = copies(bundles, _copy_sizes(Path(raw_dir) / "mosaic"))
     spilled = spills(bundles)
     vmem, capacity = _vmem(llo, unit)
+    allocations = _allocations(files)
+    if not allocations:
+        notes.append("memory by buffer: not reported (no stage in the dump declares any)")
     return TpuStatistics(
         kernel=unit,
         bundles=known(len(bundles)),
@@ -141,7 +147,7 @@ def read_tpu_statistics(raw_dir: Path) -> TpuStatistics:
         pressure=_pressure(files),
         emitted_bundles=_emitted(llo, unit),
         code_bytes=not_reported("no file says how long an encoded bundle is"),
-        allocations=_allocations(files),
+        allocations=allocations,
         vmem_bytes=vmem,
         vmem_capacity=capacity,
         copies=tuple(moved),
@@ -243,10 +249,12 @@ def _prefetched(llo: Path, unit: str) -> list[str]:
     moved = vmem_operands(llo, unit)
     if not moved:
         return []
-    return [
-        f"operands {', '.join(map(str, moved))} are in VMEM before the kernel starts: XLA copies "
-        "them there, and the kernel does not"
-    ]
+    which = (
+        f"operand {moved[0]} is"
+        if len(moved) == 1
+        else (f"operands {', '.join(map(str, moved))} are")
+    )
+    return [f"{which} in VMEM before the kernel starts: XLA, not the kernel, copies from HBM"]
 
 
 _RANGE = re.compile(r"range: \[\w+:\d+:(0x[0-9a-f]+), \w+:\d+:(0x[0-9a-f]+)\)")
