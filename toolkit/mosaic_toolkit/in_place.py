@@ -72,7 +72,7 @@ class Rewriter:
         if result.asm == kernel.asm:
             self._note(Rewrite(kernel, "unchanged", None, kernel))
             return emitted
-        backend.replace_payload(emitted.op, backend.encode(result))
+        backend.embed(emitted.op.attributes, backend.encode(result))
         self._note(Rewrite(kernel, "rewritten", None, result))
         return dataclasses.replace(emitted, asm=result.asm)
 

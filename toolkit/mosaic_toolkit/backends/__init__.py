@@ -68,8 +68,12 @@ class Backend(Protocol):
         """
         ...
 
-    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+    def embed(self, attributes: Any, payload: Mapping[str, bytes]) -> None:
         """Puts a payload into a custom call's attributes, which have its place: undoes `payload`.
+
+        Args:
+          attributes: by name; those of a live operation, or a dictionary of them.
+          payload: as `encode` gives it.
 
         Raises:
           InvalidModule: the attributes have no place for a part of the payload.
@@ -85,10 +89,6 @@ class Backend(Protocol):
 
         The compiler has the last word; this says first what it would say badly.
         """
-        ...
-
-    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
-        """Puts a serialised module, as `encode` gives it, into a live custom call."""
         ...
 
     def schedule(self, kernel: Kernel) -> Schedule:

@@ -91,7 +91,7 @@ def without(attribute: ir.DictAttr, *names: str) -> str:
     return "{" + ", ".join(kept) + "}"
 
 
-def fill(attributes: dict[str, ir.Attribute], name: str, entries: Mapping[str, bytes]) -> None:
+def fill(attributes: Any, name: str, entries: Mapping[str, bytes]) -> None:
     """Adds entries to the dictionary attribute of that name."""
     config = ir.DictAttr(attributes[name])
     kept = {entry.name: entry.attr for entry in config}

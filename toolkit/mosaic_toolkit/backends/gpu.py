@@ -79,7 +79,7 @@ class MosaicGPU:
                 "module": payload.serialise_gpu(module, kernel.level, json.loads(kernel.encoding))
             }
 
-    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+    def embed(self, attributes: Any, payload: Mapping[str, bytes]) -> None:
         # The hash is the key under which the runtime keeps a compiled kernel.
         parts = {**payload, "kernel_hash": hashlib.sha256(payload["module"]).digest()}
         custom_call.fill(attributes, "mhlo.backend_config", parts)
@@ -95,15 +95,6 @@ class MosaicGPU:
         if target.compute_capability == needed:
             return None
         return f"'{found[0]}' exists only for compute capability {needed}"
-
-    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
-        """Puts a serialised module into a live custom call."""
-        config = call.attributes["mhlo.backend_config"]
-        entries = {entry.name: entry.attr for entry in config}
-        entries["module"] = ir.StringAttr.get(payload["module"], call.context)
-        digest = hashlib.sha256(payload["module"]).digest()
-        entries["kernel_hash"] = ir.StringAttr.get(digest, call.context)
-        call.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries, call.context)
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_gpu import raise_schedule

@@ -73,8 +73,9 @@ class MosaicTPU:
         body, locations = payload.serialise_tpu(kernel.module(), json.loads(kernel.encoding))
         return {"body": body} | ({"debug_locations": locations} if locations else {})
 
-    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
-        config = attributes["backend_config"].value
+    def embed(self, attributes: Any, payload: Mapping[str, bytes]) -> None:
+        attribute = ir.StringAttr(attributes["backend_config"])
+        config = attribute.value
         missing = set(payload) - {key for _, key, _, _ in _PAYLOAD.findall(config)}
         if missing:
             raise InvalidModule(f"the configuration has no place for {', '.join(sorted(missing))}")
@@ -82,20 +83,15 @@ class MosaicTPU:
         def fill(place: re.Match) -> str:
             return place[1] + base64.b64encode(payload[place[2]]).decode() + place[4]
 
-        attributes["backend_config"] = ir.StringAttr.get(_PAYLOAD.sub(fill, config))
+        attributes["backend_config"] = ir.StringAttr.get(
+            _PAYLOAD.sub(fill, config), attribute.context
+        )
 
     def spans_devices(self, kernel: Kernel) -> bool:
         return "\\22has_communication\\22: true" in dict(kernel.attributes)["backend_config"]
 
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         return None  # libtpu names what a generation lacks
-
-    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
-        """Puts a serialised module into a live custom call."""
-        config = call.attributes["backend_config"].value
-        texts = {part: base64.b64encode(data).decode() for part, data in payload.items()}
-        filled = _PAYLOAD.sub(lambda m: f"{m[1]}{texts.get(m[2], '')}{m[4]}", config)
-        call.attributes["backend_config"] = ir.StringAttr.get(filled, call.context)
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_tpu import raise_schedule

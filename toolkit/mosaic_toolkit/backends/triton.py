@@ -60,7 +60,7 @@ class Triton:
 
         return {"ir": payload.serialise_triton(kernel.module())}
 
-    def embed(self, attributes: dict[str, ir.Attribute], payload: Mapping[str, bytes]) -> None:
+    def embed(self, attributes: Any, payload: Mapping[str, bytes]) -> None:
         custom_call.fill(attributes, "mhlo.backend_config", payload)
 
     def spans_devices(self, kernel: Kernel) -> bool:
@@ -68,12 +68,6 @@ class Triton:
 
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
         return None  # Triton compiles one module for every generation
-
-    def replace_payload(self, call: ir.Operation, payload: Mapping[str, bytes]) -> None:
-        """Puts a serialised module into a live custom call."""
-        entries = {entry.name: entry.attr for entry in call.attributes["mhlo.backend_config"]}
-        entries["ir"] = ir.StringAttr.get(payload["ir"], call.context)
-        call.attributes["mhlo.backend_config"] = ir.DictAttr.get(entries, call.context)
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_triton import raise_schedule
