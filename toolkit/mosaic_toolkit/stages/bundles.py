@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import re
 from collections.abc import Collection, Iterator
@@ -43,7 +44,7 @@ class Bundle:
     depth: int | None
     text: str
 
-    @property
+    @functools.cached_property
     def code(self) -> str:
         """Its instructions without comments; empty for an empty bundle.
 
