@@ -34,7 +34,7 @@ FEW = (
 )
 FEW_OF_TOKAMAX = (
     "tokamax/tpu/deepseek_rope/inference_dsv4_rope_kv_t4096_d512_fwd@tpu7x",
-    "tokamax/tpu/csa_gather/inference_dsv4_1000x256_n4096_topk512_fwd@tpu7x",
+    "tokamax/tpu/lightning_indexer/pack_nonnegative@tpu7x",
     "tokamax/triton/attention/soft_cap_bwd@h100",
 )
 

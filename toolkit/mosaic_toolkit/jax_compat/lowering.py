@@ -26,7 +26,7 @@ from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from ..targets import Target
-from . import ir, print_module
+from . import implied, ir, print_module
 from .devices import answering_as, replaced
 from .kernel_call import KernelCall, calls
 from .scopes import (
@@ -194,7 +194,9 @@ def _see_tpu_module(original: Callable) -> Callable:
     def to_asm(module: ir.Module, **options: Any) -> Any:
         result = original(module, **options)
         if anyone():
-            _seen.tpu[result[0]] = (print_module(module), dict(options))
+            kept = implied.of_module(module)
+            encoding = {**options, "implied": kept} if kept else dict(options)
+            _seen.tpu[result[0]] = (print_module(module), encoding)
         return result
 
     return to_asm

@@ -15,12 +15,14 @@ from jax._src import sharding_impls, tpu_custom_call
 from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
 from jax.experimental.mosaic.gpu import launch_context
 
-from . import ir, make_context, parse_module, print_module, run_passes, to_bytecode
+from . import implied, ir, make_context, parse_module, print_module, run_passes, to_bytecode
 
 
 def serialise_tpu(module: ir.Module, encoding: dict[str, Any]) -> tuple[bytes, bytes | None]:
     """Bytecode of a ``tpu`` dialect module, and of its locations where kept apart."""
     options = {k: v for k, v in encoding.items() if k in ("ir_version", "unzip_debug_locations")}
+    with module.context:
+        implied.restore(module, encoding.get("implied", {}))
     body, _, *locations = tpu_custom_call._lower_mosaic_module_to_asm(module, **options)
     if "downgrade" in encoding:
         body = _downgrade_tpu(body, encoding["downgrade"])
