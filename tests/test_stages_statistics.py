@@ -12,7 +12,7 @@ import pytest
 from mosaic_toolkit.errors import CompileError, Unsupported
 from mosaic_toolkit.report import stages as report
 from mosaic_toolkit.stages import Measure, load_stages, read_stages, read_statistics, write_stages
-from mosaic_toolkit.stages.bundles import copies, find_loops, parse_bundles
+from mosaic_toolkit.stages.bundles import copies, find_loops, parse_bundles, source_lines
 from mosaic_toolkit.stages.measure import Count
 from mosaic_toolkit.stages.ptxas import parse_ptxas
 from mosaic_toolkit.stages.sass import opcode_class, parse_sass
@@ -96,6 +96,13 @@ def test_spills_and_fills(tpu):
 
 def test_registers_are_those_that_the_bundles_name(tpu):
     assert Count("v", 2) in tpu.registers and Count("p", 3) in tpu.registers
+
+
+def test_instructions_by_python_line():
+    text = stage_files.BUNDLES.replace("sm:$0xff] ", 'sm:$0xff] /* loc("a/k.py":7:1 to :9) */ ')
+    named, unnamed = source_lines(parse_bundles(text))
+    assert named == {"a/k.py:7": text.count("loc(")}
+    assert unnamed == 10 - text.count("loc(")
 
 
 def test_copies_and_their_bytes(tpu):
@@ -384,6 +391,7 @@ def test_real_tpu_kernel(tmp_path, target):
     used = {use.unit for use in statistics.slots if use.used}
     assert any(unit.startswith("MAT") for unit in used)
     assert all(0 <= use.occupancy <= 1 for use in statistics.slots)
+    assert any(line.name.startswith(kernel.source.rpartition(":")[0]) for line in statistics.lines)
     # The three-dimensional grid is one loop in which the pipeline's copies stand.
     (loop,) = [loop for loop in statistics.loops if loop.depth == 1]
     assert loop.copied_bytes.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from ..stages import GpuStatistics, Stages, Statistics, TpuStatistics
@@ -18,6 +19,7 @@ from .units import size
 _CHANGED = {True: "changed", False: "same", None: ""}
 _DIGEST_LINES = 30
 _LOOP_COLUMNS = 5
+_LINES = 4
 _KINDS: dict[str, type] = {"tpu": TpuStatistics, "gpu": GpuStatistics}
 
 
@@ -106,6 +108,7 @@ def _tpu(s: TpuStatistics) -> list[_Section]:
         f"registers  {_listed(s.registers) or 'none named'}; pressure {pressure}",
         f"code       {_sized(s.code_bytes)}",
         f"VMEM       {_sized(s.vmem_bytes)} of {_sized(s.vmem_capacity)}",
+        f"lines      {_lines(s)}",
     ]
     return [
         _Section(head, len(head)),
@@ -119,6 +122,17 @@ def _tpu(s: TpuStatistics) -> list[_Section]:
 
 def _listed(counts: Sequence[Count]) -> str:
     return ", ".join(f"{c.name} {c.count}" for c in counts)
+
+
+def _lines(s: TpuStatistics) -> str:
+    """The Python lines with the most instructions, and their shares."""
+    if not s.lines:
+        return "not reported (the bundles name no Python lines)"
+    total = sum(c.count for c in s.lines) + s.without_line
+    named = [(PurePath(c.name).name, c.count) for c in s.lines[:_LINES]]
+    rest = [c.count for c in s.lines[_LINES:]]
+    shares = [*named, (f"{len(rest)} other lines", sum(rest)), ("no line", s.without_line)]
+    return ", ".join(f"{name} {100 * count / total:.0f}%" for name, count in shares)
 
 
 def _loop_lines(s: TpuStatistics) -> list[str]:

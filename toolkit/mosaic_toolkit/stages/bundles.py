@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from ..errors import CompileError
@@ -13,6 +14,7 @@ from .measure import Measure, known, not_reported
 
 _HEAD = re.compile(r"^ *(0x[0-9a-f]+|\d+) +(?:([A-Z]{2}) *)?:([ >]*)\{", re.MULTILINE)
 _COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_LOCATION = re.compile(r'\bloc\("([^"]+)":(\d+)')
 _OPERAND = re.compile(r"^%\w+ = inlined_call_operand\b")
 _START_REGION = re.compile(r"Start region (\d+)")
 _BRANCH = re.compile(r"\bsbr\b[^;}]*?\btarget\b[^;}]*?(?:\$region|\bregion = )(\d+)")
@@ -136,6 +138,24 @@ def registers(bundles: list[Bundle]) -> dict[str, int]:
         for file, number in _REGISTER.findall(bundle.code):
             used.setdefault(file, set()).add(number)
     return {file: len(numbers) for file, numbers in sorted(used.items())}
+
+
+def source_lines(bundles: list[Bundle]) -> tuple[dict[str, int], int]:
+    """Instructions by the ``file:line`` that they come from, and how many name none.
+
+    An instruction that stands for several lines counts for the first that it names.
+    """
+    lines: Counter[str] = Counter()
+    unnamed = 0
+    for bundle in bundles:
+        if bundle.code:
+            for instruction in bundle.text.split(";;"):
+                place = _LOCATION.search(instruction)
+                if place:
+                    lines[f"{place[1]}:{place[2]}"] += 1
+                else:
+                    unnamed += 1
+    return dict(lines.most_common()), unnamed
 
 
 def copies(bundles: list[Bundle], sizes: Collection[int] = ()) -> list[Copy]:

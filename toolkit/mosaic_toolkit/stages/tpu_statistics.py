@@ -9,7 +9,16 @@ import re
 from pathlib import Path
 
 from ..errors import CompileError
-from .bundles import Bundle, Copy, copies, find_loops, parse_bundles, registers, spills
+from .bundles import (
+    Bundle,
+    Copy,
+    copies,
+    find_loops,
+    parse_bundles,
+    registers,
+    source_lines,
+    spills,
+)
 from .measure import Allocation, Count, Measure, known, not_reported
 from .stage import DumpFile
 from .tpu_files import kernel_unit, llo_files, mosaic_files, vmem_operands
@@ -83,6 +92,9 @@ class TpuStatistics:
       vmem_bytes: the compiler's total for the kernel.
       vmem_capacity: of the chip, as the compiler has it.
       copies: the asynchronous copy instructions.
+      lines: instructions by Python ``file:line``, most first; empty where the
+        compiler was not told to keep lines.
+      without_line: instructions that name no line, the pipeline's own among them.
       notes: where two of the compiler's files disagree, and what the program
         around the kernel does in its place.
     """
@@ -104,6 +116,8 @@ class TpuStatistics:
     vmem_bytes: Measure
     vmem_capacity: Measure
     copies: tuple[Copy, ...]
+    lines: tuple[Count, ...]
+    without_line: int
     notes: tuple[str, ...]
 
 
@@ -129,6 +143,7 @@ def read_tpu_statistics(raw_dir: Path) -> TpuStatistics:
     notes += _disagreements(files, bundles) + _prefetched(llo, unit)
     moved = copies(bundles, _copy_sizes(Path(raw_dir) / "mosaic"))
     spilled = spills(bundles)
+    lines, without_line = source_lines(bundles)
     vmem, capacity = _vmem(llo, unit)
     allocations = _allocations(files)
     if not allocations:
@@ -151,6 +166,8 @@ def read_tpu_statistics(raw_dir: Path) -> TpuStatistics:
         vmem_bytes=vmem,
         vmem_capacity=capacity,
         copies=tuple(moved),
+        lines=tuple(Count(line, count) for line, count in lines.items()),
+        without_line=without_line,
         notes=tuple(notes),
     )
 
