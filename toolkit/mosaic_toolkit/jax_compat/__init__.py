@@ -88,7 +88,7 @@ def _restore_elided(op: ir.Operation) -> ir.WalkResult:
 
 def print_module(module: ir.Module, *, locations: bool = True) -> str:
     """MLIR text that parses back to the same module."""
-    return module.operation.get_asm(enable_debug_info=locations)
+    return str(module.operation.get_asm(enable_debug_info=locations))
 
 
 def run_passes(module: ir.Module, pipeline: str) -> None:
