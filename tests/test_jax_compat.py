@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "toolkit/mosaic_toolkit/jax_compat"
 
 # Where JAX moves or renames one of these, the test that fails says which.
 NEEDED = """
+jax._src.cloud_tpu_init.get_tpu_library_path
 jax._src.compiler.get_compile_options
 jax._src.config.string_or_object_state
 jax._src.core.Literal
@@ -24,7 +25,6 @@ jax._src.interpreters.mlir.aval_to_ir_type
 jax._src.interpreters.mlir.func_dialect
 jax._src.interpreters.mlir.lower_fun
 jax._src.lax.control_flow.conditionals.cond_p
-jax._src.lib._jax.DeviceList
 jax._src.lib.cuda_versions
 jax._src.pallas.core.Blocked
 jax._src.pallas.core.GridMapping
@@ -54,7 +54,6 @@ jax._src.tpu_custom_call.get_ir_version
 jax._src.tpu_custom_call.tpu_custom_call_p
 jax._src.xla_bridge.default_backend
 jax._src.xla_bridge.get_backend
-jax._src.xla_bridge.get_tpu_library_path
 jax._src.xla_bridge.local_devices
 jax.experimental.mosaic.gpu.core.LoweringSemantics
 jax.experimental.mosaic.gpu.core._mosaic_gpu_lowering_rule
@@ -64,6 +63,7 @@ jax.experimental.mosaic.gpu.launch_context.LaunchContext
 jax.experimental.mosaic.gpu.launch_context.Scratch
 jax.experimental.mosaic.gpu.layout_inference.infer_layout
 jaxlib._jax.Device
+jaxlib._jax.DeviceList
 jaxlib.mlir._mlir_libs._jax_mlir_ext.register_dialects
 jaxlib.mlir.passmanager.PassManager.parse
 """.split()  # noqa: SIM905

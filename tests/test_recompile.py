@@ -306,7 +306,7 @@ def test_each_failure_is_an_error_and_the_next_kernel_compiles(matmul_tpu):
     assert "pipeline-depth" in memory.hint
     assert isinstance(crash, CompileError)
     assert "the compiler crashed (SIGFPE) while compiling: in " in crash.message
-    assert "@ 0x" not in crash.message and "RAW:" not in crash.message
+    assert not re.search(r"@ 0x|RAW:|unknown", crash.message)
     assert isinstance(good, Compiled)
 
 
@@ -360,6 +360,17 @@ def test_a_failed_check_is_quoted_with_its_place(matmul_tpu):
         "kernel 'matmul' for v5e (matmul_tpu.py:11): the compiler crashed (SIGABRT) while "
         "compiling: Check failed: a == b (1 vs. 2) (layout.cc:42)"
     )
+
+
+def test_a_crash_names_the_last_stage_that_was_dumped(matmul_tpu, tmp_path):
+    (tmp_path / "mosaic").mkdir()
+    for age, stage in enumerate(("0014-post-relayout-insertion", "0013-post-infer-layout")):
+        path = tmp_path / "mosaic" / f"1796086540777370792-{stage}.txt"
+        path.touch()
+        os.utime(path, (1000 - age, 1000 - age))
+    ending = Ending("died", "", "SIGABRT")
+    error = failure.crash(matmul_tpu, worker.COMPILING, ending, tmp_path)
+    assert "while compiling, after 0014-post-relayout-insertion.txt: it said" in error.message
 
 
 def test_a_crash_without_words_says_so(matmul_tpu):

@@ -208,7 +208,7 @@ def _compile_in(
             (dump_to / "compiler.log").write_text(ending.said, encoding="utf-8")
         stage = _text(directory / "stage") or "starting the compiler's process"
         if ending.kind == "died":
-            raise failure.crash(kernel, stage, ending)
+            raise failure.crash(kernel, stage, ending, dump_to)
         if ending.kind != "answered":
             raise failure.over_limit(kernel, stage, ending, limits.timeout_s, limits.memory_bytes)
         outcome = json.loads((directory / "outcome.json").read_text(encoding="utf-8"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from ..errors import CompileError
 from ..kernel import Kernel
@@ -17,7 +18,7 @@ _NOISE = re.compile(
     r"|\*\*\* .*|PC: @.*|\s*(?:\(|\.\.\.\s).*more.*)$"
 )
 _FATAL = re.compile(r"^F\d{4} [\d:.]+\s+\d+ (?P<where>[\w.]+:\d+)\] (?P<what>.*)", re.MULTILINE)
-_FRAME = re.compile(r"^(?:PC:|\s)\s*@\s+0x\w+\s+\S+\s+(?!\(unknown\))(.+)$", re.MULTILINE)
+_FRAME = re.compile(r"^(?:PC:|\s)\s*@\s+0x\w+\s+\S+\s+(?!\(unknown\))(\S.*)$", re.MULTILINE)
 _MACHINERY = re.compile(r"FailureSignalHandler|std::__u|absl::|Thread")
 _STATUS = re.compile(r"^(?:INTERNAL|INVALID_ARGUMENT|UNIMPLEMENTED|UNKNOWN): ")
 _PYTHON_LINE = re.compile(r'"([^"<>]+\.py)":(\d+)')
@@ -51,6 +52,10 @@ _HINT_CRASH = (
     "a bug in the compiler that this module provokes; compile with a dump directory to keep "
     "stablehlo.mlir and the stages before the crash for a report"
 )
+_HINT_REPORT = (
+    "a bug in the compiler that this module provokes; report it with stablehlo.mlir and the "
+    "stages dumped beside it"
+)
 
 
 def refusal(kernel: Kernel, stage: str, error: str, words: str) -> CompileError:
@@ -70,15 +75,27 @@ def refusal(kernel: Kernel, stage: str, error: str, words: str) -> CompileError:
     return CompileError(f"{_where(kernel, words)}: {subject}: {text}", hint=_hint(words))
 
 
-def crash(kernel: Kernel, stage: str, ending: Ending) -> CompileError:
-    """The error for a compiler that took its process down."""
+def crash(kernel: Kernel, stage: str, ending: Ending, dump: Path | None = None) -> CompileError:
+    """The error for a compiler that took its process down.
+
+    Args:
+      dump: where it dumped its stages up to the crash.
+    """
     fatal = _FATAL.search(ending.said)
     words = f"{fatal['what']} ({fatal['where']})" if fatal else _innermost(ending.said)
+    last = None if dump is None else _last_stage(dump)
     return CompileError(
-        f"{_where(kernel, ending.said)}: the compiler crashed ({ending.status}) while {stage}: "
-        f"{words}",
-        hint=_HINT_CRASH,
+        f"{_where(kernel, ending.said)}: the compiler crashed ({ending.status}) while {stage}"
+        f"{f', after {last}' if last else ''}: {words}",
+        hint=_HINT_CRASH if dump is None else _HINT_REPORT,
     )
+
+
+def _last_stage(dump: Path) -> str | None:
+    """The file that a compiler wrote last, less the time that libtpu begins its name with."""
+    files = [path for path in dump.glob("*/*") if path.is_file()]
+    latest = max(files, key=lambda path: path.stat().st_mtime_ns, default=None)
+    return latest and re.sub(r"^\d{10,}-", "", latest.name)
 
 
 def over_limit(kernel: Kernel, stage: str, ending: Ending, timeout_s: float, memory_bytes: int):

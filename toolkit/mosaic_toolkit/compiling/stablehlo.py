@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import jax_compat
 from ..backends import custom_call, get_backend
 from ..errors import InvalidModule, Unsupported
@@ -52,7 +54,7 @@ def _verify(kernel: Kernel, module: ir.Module) -> None:
         ) from error
 
 
-def _main(module: ir.Module, operands: list[ir.Type], results: list[ir.Type]) -> ir.Block:
+def _main(module: ir.Module, operands: Sequence[ir.Type], results: Sequence[ir.Type]) -> ir.Block:
     with ir.InsertionPoint(module.body):
         function = ir.Operation.create(
             "func.func",

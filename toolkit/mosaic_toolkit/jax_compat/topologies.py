@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax._src import compiler, xla_bridge
-from jax._src.lib import _jax
+from jax._src import cloud_tpu_init, compiler
 from jax.experimental import topologies
+from jaxlib import _jax
 
 from . import ir
 
@@ -38,7 +38,7 @@ def gpu_device(name: str, target_config: str) -> Any:
 
 def has_tpu_compiler() -> bool:
     """Whether JAX finds a libtpu."""
-    return xla_bridge.get_tpu_library_path() is not None
+    return cloud_tpu_init.get_tpu_library_path() is not None
 
 
 def compile_module(module: ir.Module, devices: Sequence[Any]) -> bytes:
