@@ -19,7 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="GLOB")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for one case")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for one case")
     parser.add_argument("--json", metavar="FILE", help="write every outcome there")
     parser.add_argument("-v", "--verbose", action="store_true", help="print tracebacks")
     options = parser.parse_args(argv)
