@@ -170,6 +170,10 @@ def test_what_a_generation_lacks_is_named(matmul_hopper):
     assert retarget(matmul_hopper, "h200").target == "h200"
     with pytest.raises(CompileError, match=r"wgmma' exists only for compute capability 9\.0"):
         retarget(matmul_hopper, "b200")
+    copying = dataclasses.replace(matmul_hopper, asm="mosaic_gpu.async_load")
+    assert retarget(copying, "b200").target == "b200"
+    with pytest.raises(CompileError, match=r"async_load' exists from compute capability 9\.0"):
+        retarget(copying, "a100")
 
 
 @pytest.mark.parametrize("name", [t.name for t in TARGETS.values() if t.platform == "cuda"])

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from ..targets import Target
 
 
-# Instructions that NVIDIA keeps to one generation, at dialect level and as inline PTX.
-_OF_ONE_GENERATION = re.compile(
-    r"(?P<hopper>mosaic_gpu\.wgmma|nvvm\.wgmma\.\w+|wgmma\.mma_async)"
-    r"|(?P<blackwell>mosaic_gpu\.(?:tcgen05|tmem)_\w+|tcgen05\.[a-z]+)"
+# Operations and inline PTX by the compute capabilities that have them: oldest and newest.
+_GENERATIONS = (
+    (r"mosaic_gpu\.wgmma|nvvm\.wgmma\.\w+|wgmma\.mma_async", (9, 0), (9, 0)),
+    (r"mosaic_gpu\.(?:tcgen05|tmem)_\w+|tcgen05\.[a-z]+", (10, 0), (10, 0)),
+    (r"mosaic_gpu\.async_(?:load|store|prefetch)|nvvm\.cp\.async\.bulk[\w.]*", (9, 0), None),
 )
-_GENERATIONS = {"hopper": "9.0", "blackwell": "10.0"}
 
 
 class MosaicGPU:
@@ -88,13 +88,15 @@ class MosaicGPU:
         return False  # the number of devices is known only at run time
 
     def obstacle(self, kernel: Kernel, target: Target) -> str | None:
-        found = _OF_ONE_GENERATION.search(kernel.asm)
-        if found is None or target.compute_capability is None:
+        if target.compute_capability is None:
             return None
-        needed = next(major for group, major in _GENERATIONS.items() if found[group])
-        if target.compute_capability == needed:
-            return None
-        return f"'{found[0]}' exists only for compute capability {needed}"
+        capability = tuple(map(int, target.compute_capability.split(".")))
+        for pattern, oldest, newest in _GENERATIONS:
+            found = re.search(pattern, kernel.asm)
+            if found and not (oldest <= capability and (newest is None or capability <= newest)):
+                only = "only for" if newest else "from"
+                return f"'{found[0]}' exists {only} compute capability {oldest[0]}.{oldest[1]}"
+        return None
 
     def schedule(self, kernel: Kernel) -> Schedule:
         from .schedule_gpu import raise_schedule
