@@ -217,7 +217,8 @@ def test_two_gpu_generations_compile_side_by_side(matmul_hopper, softmax_triton)
 
 
 @needs_gpu
-def test_a_gpu_compile_dumps_down_to_sass(matmul_hopper, tmp_path):
+def test_a_gpu_compile_dumps_down_to_sass(matmul_hopper, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # ptxas comes with the package
     compiled = compile_kernel(matmul_hopper, "h200", dump_to=tmp_path / "raw")
     assert compiled.target == "h200" and compiled.executable
     (sass,) = (tmp_path / "raw/mosaic_gpu").glob("*.sass_ctrl")
@@ -226,7 +227,8 @@ def test_a_gpu_compile_dumps_down_to_sass(matmul_hopper, tmp_path):
 
 
 @needs_gpu
-def test_a_triton_compile_dumps_down_to_sass(softmax_triton, tmp_path):
+def test_a_triton_compile_dumps_down_to_sass(softmax_triton, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
     compile_kernel(softmax_triton, dump_to=tmp_path)
     (sass,) = (tmp_path / "hlo").glob("*.sass")
     assert "MUFU.EX2" in sass.read_text()
