@@ -17,6 +17,7 @@ from jax.experimental.pallas import triton as pltriton
 
 from mosaic_toolkit.backends import get_backend
 from mosaic_toolkit.capture import capture, capturing, payload_matches, recording
+from mosaic_toolkit.compare import compare
 from mosaic_toolkit.errors import CaptureError
 from mosaic_toolkit.kernel import load, save
 
@@ -112,6 +113,31 @@ def test_several_shapes_and_repeats():
         for rows in (8, 16, 8):
             call(double, np.ones((rows, 128), np.float32))
     assert [k.operands[0].shape[0] for k in kernels] == [8, 16]
+
+
+def test_one_body_called_in_two_ways_is_two_kernels():
+    with capturing("v5e") as kernels:
+        call(double, X)
+        call(double, X, input_output_aliases={0: 0})
+        call(double, X, compiler_params=pltpu.CompilerParams(vmem_limit_bytes=2**20))
+    assert len(kernels) == 3
+    assert kernels[1].aliases == ((0, 0),)
+    assert not compare(kernels[0], kernels[2]).identical
+
+
+def test_a_failure_in_a_block_is_raised_at_its_end():
+    with pytest.raises(CaptureError, match="'unlowerable' does not lower"), capturing("v5e"):
+        call(unlowerable, X)
+
+
+def test_an_explicit_platform_takes_its_own_branch():
+    @jax.jit
+    def choose(x):
+        return jax.lax.platform_dependent(x, tpu=lambda x: call(double, x), default=lambda x: x)
+
+    with capturing("h100") as kernels:
+        choose.trace(X).lower(lowering_platforms=("tpu",))
+    assert [k.backend for k in kernels] == ["mosaic_tpu"]
 
 
 def test_core_map():

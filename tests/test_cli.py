@@ -85,6 +85,33 @@ def test_nothing_but_the_scripts_own_words_reaches_the_user(tmp_path):
     assert kernel["target"] == "v5e"
 
 
+def test_a_script_sets_its_environment_before_it_imports_jax(tmp_path):
+    text = """
+import os
+os.environ["JAX_ENABLE_X64"] = "1"
+os.environ["JAX_PLATFORMS"] = "tpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import jax
+import jax.numpy as jnp
+print(jnp.arange(3.0).dtype, len(jax.devices()), jax.default_backend())
+"""
+    (tmp_path / "kernels.py").write_text(text)
+    assert "float64 2 tpu" in dump("kernels.py", cwd=tmp_path).stderr
+
+
+def test_an_option_may_hold_the_name_of_a_command(tmp_path):
+    name = script(tmp_path, "def show(x):\n    return f(x)")
+    done = dump("--call", "show", "--arg", "f32[8,128]", name, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_an_error(kernel, tmp_path):
+    done = dump("apply", kernel, "-p", "cse", "-o", "/dev/null/x.mlir", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "/dev/null" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_script_that_raises_leaves_what_it_lowered(tmp_path):
     done = dump(script(tmp_path, "f(jnp.ones((8, 128)))\n\n1 / 0"), cwd=tmp_path)
     assert done.returncode == 1

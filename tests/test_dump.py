@@ -98,6 +98,15 @@ DAMAGED_JSON = {
     "no version": (_json(lambda d: d.pop("format_version")), r"format version None"),
     "missing field": (_json(lambda d: d.pop("backend")), r"k\.json: no field 'backend'"),
     "wrong type": (_json(lambda d: d.update(grid=3)), r"'grid' should be a list, is int"),
+    "number for an array type": (
+        _json(lambda d: d.update(operands=[1])),
+        "'operands' should hold texts only",
+    ),
+    "number for a source": (_json(lambda d: d.update(source=5)), "'source' should be a str"),
+    "number for an attribute": (
+        _json(lambda d: d.update(attributes={"a": 1})),
+        "'attributes' should hold texts only",
+    ),
     "bad array type": (_json(lambda d: d.update(operands=["x"])), r"'x' is no array type"),
     "bad alias": (_json(lambda d: d.update(aliases=[[1]])), r"k\.json: "),
 }

@@ -274,6 +274,23 @@ def test_setting_an_attribute_that_moves_an_access_or_does_not_verify():
     _refuses(graph, "other memory", lambda: graph.set_attribute(v, "static_offsets", offsets))
 
 
+def test_setting_a_constant_that_an_access_is_placed_by():
+    body = store("s", "%x", "%c0") + load("l", "%x", "%c8") + load("other", "%x", "%c4")
+    graph = graph_of(function(f"%x: {VMEM}", body))
+    eight = next(op for op in graph.ops("arith.constant") if "8 : index" in str(op))
+    zero = ir.IntegerAttr.get(ir.IndexType.get(graph.context), 0)
+    _refuses(graph, "other memory", lambda: graph.set_attribute(eight, "value", zero))
+
+
+def test_erasing_a_loop_whose_writes_only_it_reads():
+    inner = store("s", "%m", "%c0") + load("l", "%m", "%c0")
+    loop = f'scf.for %i = %c0 to %c8 step %c4 {{\n{inner}}} {{tag = "loop"}}\n'
+    graph = graph_of(function("", f"%m = memref.alloca() : {VMEM}\n{loop}"))
+    graph.erase(tagged(graph, "loop"))
+    assert not list(graph.ops("vector.store"))
+    graph.kernel()
+
+
 # --- rescheduling -------------------------------------------------------------------
 
 

@@ -81,7 +81,7 @@ class _Recorder:
         self._run = run
         self._on_kernel = on_kernel
         self._lowering_for: Target | None = None
-        self._seen: set[tuple[str, ...]] = set()
+        self._seen: set[tuple[Any, ...]] = set()
 
     def asked(self) -> None:
         if self._lowering_for is None:
@@ -138,26 +138,20 @@ class _Recorder:
             return call.zeros()
 
     def emitted(self, kernel: Emitted) -> None:
-        backend = backend_of_call(kernel.op)
-        target = self._target_of(backend.platform)
-        # JAX 0.11 numbers every Mosaic GPU module in its payload: equal ones differ there.
-        identity = kernel.asm or _digest(backend.payload(kernel.op))
-        key = (backend.name, target, kernel.call.name if kernel.call else "", identity)
-        if key in self._seen:
+        captured = kernel_of(kernel, self._target_of(backend_of_call(kernel.op).platform))
+        if captured.identity in self._seen:
             return
-        self._seen.add(key)
-        captured = kernel_of(kernel, target)
+        self._seen.add(captured.identity)
         self.captured.kernels.append(captured)
         self._on_kernel(captured)
 
     def failed(self, call: KernelCall, error: Exception) -> None:
         platform = self.target.platform if self.target else ""
         target = self._target_of(platform) if platform else "this machine"
-        self.captured.failures.append(
-            Failure(
-                call.name, "/".join(call.backends), target, _first_paragraph(error), call.source
-            )
+        failure = Failure(
+            call.name, "/".join(call.backends), target, _first_paragraph(error), call.source
         )
+        _extend(self.captured.failures, [failure])
 
     def _target_of(self, platform: str) -> str:
         if self._lowering_for is not None:
@@ -340,9 +334,13 @@ def capturing(
 
     Yields:
       The list of kernels, which fills while the block runs.
+
+    Raises:
+      CaptureError: when the block ends, if a kernel in it could not be lowered.
     """
     with recording(target, run=run, every_thread=every_thread) as captured:
         yield captured.kernels
+    _raise_failures(captured)
 
 
 @contextlib.contextmanager
@@ -391,6 +389,11 @@ def capture(
     """
     with recording(target, run=False) as captured:
         lower(function, *args, **kwargs)
+    _raise_failures(captured)
+    return captured.kernels
+
+
+def _raise_failures(captured: Captured) -> None:
     if captured.failures:
         failure = captured.failures[0]
         more = f" (and {len(captured.failures) - 1} more)" if len(captured.failures) > 1 else ""
@@ -398,7 +401,6 @@ def capture(
             f"kernel '{failure.name}' does not lower for {failure.backend} on {failure.target}"
             f"{f' ({failure.source})' if failure.source else ''}: {failure.error}{more}"
         )
-    return captured.kernels
 
 
 def lower(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .errors import InvalidModule, PassPipelineError, ToolkitError
+from .errors import CaptureError, CompileError, Mismatch, Refused, ToolkitError
 
 app = typer.Typer(
     add_completion=False,
@@ -241,24 +241,24 @@ def run(
 ) -> None:
     """Run a script with its kernels rewritten in place; say what became of each."""
     from .report import dump as report
-    from .runner import Rewriting, Script, has_accelerator, run_program
+    from .runner import Rewriting, Script, run_program
 
     rewrite = Rewriting(
         pipeline, tuple(map(str, plugin or ())), only, str(override) if override else None
     )
-    rewrites, outcome = run_program(
+    program = run_program(
         Script(script, tuple(arguments or ()), devices=devices, rewrite=rewrite), target
     )
-    for line in (*rewrites, *report.remarks(outcome)):
+    for line in (*program.rewrites, *report.remarks(program.run)):
         say(line)
-    if not has_accelerator():
+    if not program.on_device:
         say(
             "note: values are those of the unmodified kernels in JAX's interpret mode: no device here"
         )
-    if (pipeline or override) and not rewrites:
+    if (pipeline or override) and not program.rewrites:
         say("error: no kernel that the script lowered was to be rewritten")
         raise typer.Exit(1)
-    if outcome.failures or outcome.traceback:
+    if program.run.failures or program.run.traceback:
         raise typer.Exit(1)
 
 
@@ -313,18 +313,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = typer.main.get_command(app)
     verbs = command.commands  # type: ignore[attr-defined]
-    first = next((a for a in arguments if not a.startswith("-")), None)
-    if first is not None and first not in verbs and "--help" not in arguments[:1]:
+    if arguments and arguments[0] not in {*verbs, "--help"}:
         arguments.insert(0, "dump")
     try:
         code = command.main(arguments, prog_name="mosaic-dump", standalone_mode=True)
     except ToolkitError as error:
         say(f"error: {error}")
         code = 1 if _is_a_failed_check(error) else 2
+    except OSError as error:
+        say(f"error: {error.filename or 'a file'}: {error.strerror}")
+        code = 2
     sys.exit(code)
 
 
 def _is_a_failed_check(error: ToolkitError) -> bool:
-    return (
-        not isinstance(error, InvalidModule | PassPipelineError) and type(error) is not ToolkitError
-    )
+    return isinstance(error, CaptureError | CompileError | Mismatch | Refused)

@@ -172,7 +172,8 @@ def _facts_of_call(kernel: Kernel) -> list[Fact]:
         "results": ", ".join(map(str, kernel.results)),
         "aliases": ", ".join(f"operand {a} = result {b}" for a, b in kernel.aliases) or "none",
     }
-    return [Fact("kernel", field, value) for field, value in listed.items()]
+    call = [Fact("custom call", n, v) for n, v in kernel.attributes if n != "kernel_name"]
+    return [Fact("kernel", field, value) for field, value in listed.items()] + call
 
 
 def _differences(before: list[Fact], after: list[Fact]) -> tuple[ScheduleDifference, ...]:

@@ -152,7 +152,11 @@ def _put_in_place(staging: Path, directory: Path, *, overwrite: bool) -> None:
     if directory.exists():
         with _staging(directory) as old:
             directory.rename(old / "old")
-            staging.rename(directory)
+            try:
+                staging.rename(directory)
+            except BaseException:
+                (old / "old").rename(directory)
+                raise
         return
     try:
         staging.rename(directory)
@@ -180,6 +184,8 @@ def load_dump(directory: Path) -> Dump:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidModule(f"{directory}: no manifest.json; expected a dump") from None
+    except OSError as error:
+        raise InvalidModule(f"{path}: {error.strerror}; expected a dump") from error
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InvalidModule(f"{path}: not JSON: {error}", hint="dump the script again") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:

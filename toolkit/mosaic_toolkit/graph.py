@@ -212,6 +212,10 @@ class Graph:
             for use in result.uses:
                 raise _broken(what, op, use.owner.operation, _DATA)
         self._check_unobserved(op, what)
+        self._erase(op)
+
+    def _erase(self, op: ir.Operation) -> None:
+        self._made.difference_update(_inside(op))  # an erased operation cannot be asked for again
         op.erase()
         self._changed()
 
@@ -273,8 +277,9 @@ class Graph:
                 )
         if not written:
             return
+        own = set(_inside(op))
         for other in self._program():
-            if other == op or len(other.regions):
+            if other in own or len(other.regions):
                 continue
             for a in written:
                 for b in effects.own(other).accesses:
@@ -313,13 +318,15 @@ class Graph:
             raise Refused(f"{what}: {problem}")
 
     def _footprint(self, op: ir.Operation) -> list[Any]:
-        """Buffers and boxes that the operation touches or refers to, comparable over time."""
+        """Buffers and boxes that the operation and what uses its results touch or refer to."""
         effects = self.dependences.effects
-        touched = effects.own(op).accesses
-        found = [(a.resource.name, a.box, a.mode) for a in touched]
-        for result in op.results:
-            if effects.buffers.memory_type(result) is not None:
-                found += [(p.resource.name, p.box, p.dims) for p in effects.buffers.places(result)]
+        found: list[Any] = []
+        for reached in _reached(op):
+            found += [(a.resource.name, a.box, a.mode) for a in effects.summary(reached)]
+            for result in reached.results:
+                if effects.buffers.memory_type(result) is not None:
+                    places = effects.buffers.places(result)
+                    found += [(p.resource.name, p.box, p.dims) for p in places]
         return found
 
     @contextlib.contextmanager
@@ -399,3 +406,31 @@ def _broken(what: str, first: ir.Operation, second: ir.Operation, reason: Reason
         f" {reason}",
         hint="graph.nx holds every dependence; move or rewrite what stands between first",
     )
+
+
+def _inside(op: ir.Operation) -> list[ir.Operation]:
+    """The operation and all that its regions hold."""
+    found: list[ir.Operation] = []
+
+    def visit(inner: ir.Operation) -> ir.WalkResult:
+        found.append(inner)
+        return ir.WalkResult.ADVANCE
+
+    op.walk(visit)
+    return found
+
+
+def _reached(op: ir.Operation) -> list[ir.Operation]:
+    """The operation, and all that its results reach through other operations."""
+    found = {op: None}
+    waiting = [op]
+    while waiting:
+        current = waiting.pop()
+        users = [use.owner.operation for result in current.results for use in result.uses]
+        if _is_terminator(current) and current.parent is not None and current is not op:
+            users.append(current.parent.operation)
+        for user in users:
+            if user not in found:
+                found[user] = None
+                waiting.append(user)
+    return list(found)

@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .capture import backend_of_call, kernel_of, recording, this_machine
+from .capture import backend_of_call, capturing, kernel_of, this_machine
 from .dump import Dump
-from .errors import Refused
+from .errors import Refused, ToolkitError
 from .kernel import Kernel
 from .pass_pipeline import PassPipeline
 from .targets import DEFAULT_TARGETS, get_target
@@ -157,15 +157,20 @@ def rewriting(
     Raises:
       PassPipelineError: the text is malformed or a pass has a bug.
       InvalidModule: a pass left a module that does not verify.
+      CaptureError: when the block ends, on a machine without the device, if a kernel
+        in it could not be lowered.
+      ToolkitError: `target` is given inside another such block or a capture.
     """
     from .jax_compat import lowering
     from .jax_compat.scopes import listener
 
     rewriter = by_pipeline(_pipeline(pipeline), only)
     with contextlib.ExitStack() as stack:
+        if listener() is not None and target is not None:
+            raise ToolkitError("a target was named already by what this block stands in")
         if listener() is None and (target is not None or this_machine() is None):
             chip = get_target(target) if target else None
-            stack.enter_context(recording(chip))
+            stack.enter_context(capturing(chip))
         stack.enter_context(lowering.rewriting_with(rewriter))
         yield rewriter.log
 

@@ -114,6 +114,12 @@ class Kernel:
             raise InvalidModule(f"kernel '{self.name}': {_first_line(str(error))}") from error
         return dataclasses.replace(self, asm=jax_compat.print_module(module))
 
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What tells it from other kernels: all but how JAX numbered and serialised it."""
+        call = (self.operands, self.results, self.aliases, self.attributes)
+        return (self.name, self.backend, self.level, self.target, self.asm, *call)
+
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the module's text."""
@@ -158,14 +164,14 @@ class Kernel:
             level=_expect(data, "level", str),
             target=_expect(data, "target", str),
             asm=asm,
-            operands=tuple(map(ArrayType.parse, _expect(data, "operands", list))),
-            results=tuple(map(ArrayType.parse, _expect(data, "results", list))),
+            operands=tuple(map(ArrayType.parse, _texts(data, "operands"))),
+            results=tuple(map(ArrayType.parse, _texts(data, "results"))),
             aliases=tuple((int(a), int(b)) for a, b in _expect(data, "aliases", list)),
             grid=tuple(None if n is None else int(n) for n in _expect(data, "grid", list)),
-            attributes=tuple(_expect(data, "attributes", dict).items()),
+            attributes=_named_texts(data, "attributes"),
             encoding=json.dumps(_expect(data, "encoding", dict)),
-            source=data.get("source"),
-            versions=tuple(_expect(data, "versions", dict).items()),
+            source=None if data["source"] is None else _expect(data, "source", str),
+            versions=_named_texts(data, "versions"),
         )
 
 
@@ -173,6 +179,20 @@ def _expect(data: Mapping[str, Any], key: str, kind: type) -> Any:
     if not isinstance(data[key], kind):
         raise TypeError(f"'{key}' should be a {kind.__name__}, is {type(data[key]).__name__}")
     return data[key]
+
+
+def _texts(data: Mapping[str, Any], key: str) -> list[str]:
+    values = _expect(data, key, list)
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError(f"'{key}' should hold texts only")
+    return values
+
+
+def _named_texts(data: Mapping[str, Any], key: str) -> tuple[tuple[str, str], ...]:
+    values = _expect(data, key, dict)
+    if not all(isinstance(value, str) for value in values.values()):
+        raise TypeError(f"'{key}' should hold texts only")
+    return tuple(values.items())
 
 
 def _first_line(text: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .dump import KERNEL_FILE, directory_names, load_dump
-from .errors import CaptureError, InvalidModule, ToolkitError
+from .errors import InvalidModule, ToolkitError
 from .kernel import Kernel, load
 
 
@@ -52,7 +52,7 @@ def _of_script(path: Path, name: str) -> Kernel:
     if len(found) == 1:
         return found[0][1]
     if not found:
-        raise CaptureError(
+        raise ToolkitError(
             f"{path} lowered no kernel '{name}'" + (f":\n{run.traceback}" if run.traceback else ""),
             hint=f"it lowered: {_listing([full for full, _ in named])}" if named else None,
         )

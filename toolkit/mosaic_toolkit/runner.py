@@ -2,34 +2,28 @@
 
 A script may exit, crash, change the process's environment or ask JAX for
 another configuration; a fresh process per target keeps that out of the caller
-and the targets apart.  `run_script` is the caller's side, `main` the script's.
+and the targets apart.  `script_process` is what runs there.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import dataclasses
 import glob
-import importlib.metadata
 import json
 import os
 import pickle
-import platform
-import re
-import runpy
 import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .dump import Run, load_dump
 from .errors import ToolkitError
-from .kernel import Kernel, load, save
+from .kernel import Kernel, load
 from .targets import DEFAULT_TARGETS, get_target
 
 if TYPE_CHECKING:
@@ -91,12 +85,20 @@ class Rewriting:
         return found
 
 
-# --- the caller's side --------------------------------------------------------------
-
-
 def has_accelerator() -> bool:
     """Whether this machine shows a TPU or an NVIDIA GPU, without asking their drivers."""
     return any(map(glob.glob, ("/dev/accel[0-9]*", "/dev/nvidia[0-9]*", "/dev/vfio/[0-9]*")))
+
+
+def this_machines_chip() -> str | None:
+    """The known chip of this machine, None where it has none; asks JAX in a process of its own."""
+    if not has_accelerator():
+        return None
+    code = "from mosaic_toolkit.capture import this_machine as m; print((m() or type('', (), {'name': ''})).name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=_environment(), capture_output=True, text=True
+    )
+    return done.stdout.strip() or None
 
 
 def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kernel], Run]:
@@ -116,14 +118,16 @@ def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kern
       ToolkitError: no such script, function or target.
     """
     if targets is None and has_accelerator():
-        return _merged([_run_once(script, None)])
+        return _merged([_run_once(script, None, pretend=False)])
     by_default = targets is None
     chips = [get_target(t).name for t in targets or [t.name for t in DEFAULT_TARGETS.values()]]
     chips = list(dict.fromkeys(chips))
+    here = this_machines_chip()
     outcomes: list[_Outcome] = []
     for chip in chips:
         # Kernels are lowered for all the chips; the first is what the script is told.
-        outcome = _run_once(script, [chip] + [other for other in chips if other != chip])
+        order = [chip] + [other for other in chips if other != chip]
+        outcome = _run_once(script, order, pretend=chip != here)
         if by_default and outcome.kernels and outcome.run.traceback is None:
             return _merged([outcome])
         if not outcome.asked:  # another answer could not have changed what it did
@@ -155,9 +159,9 @@ def _merged(outcomes: list[_Outcome]) -> tuple[list[Kernel], Run]:
     def union(field: str) -> tuple:
         return tuple(dict.fromkeys(item for o in outcomes for item in getattr(o.run, field)))
 
-    distinct: dict[tuple[str, ...], Kernel] = {}
+    distinct: dict[tuple[Any, ...], Kernel] = {}
     for kernel in (kernel for outcome in outcomes for kernel in outcome.kernels):
-        distinct.setdefault((kernel.name, kernel.backend, kernel.target, kernel.asm), kernel)
+        distinct.setdefault(kernel.identity, kernel)
     tracebacks = [o.run.traceback for o in outcomes if o.run.traceback]
     merged = Run(
         targets=union("targets"),
@@ -171,43 +175,56 @@ def _merged(outcomes: list[_Outcome]) -> tuple[list[Kernel], Run]:
     return list(distinct.values()), merged
 
 
-def run_program(script: Script, target: str | None) -> tuple[tuple[str, ...], Run]:
-    """Runs a script with its kernels rewritten; what it prints goes to stdout.
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """What came of a program whose kernels were rewritten.
 
-    Returns:
-      What became of each kernel, a line each, and what else there is to say.
+    Attributes:
+      rewrites: what became of each kernel, a line each.
+      run: what else there is to say.
+      on_device: whether the rewritten kernels ran; else JAX interpreted the others.
+    """
+
+    rewrites: tuple[str, ...]
+    run: Run
+    on_device: bool
+
+
+def run_program(script: Script, target: str | None) -> Program:
+    """Runs a script with its kernels rewritten; what it prints goes to stdout.
 
     Raises:
       ToolkitError: no such script, target, pass or dump.
     """
     if script.rewrite is not None:
         script.rewrite.rewriters()  # finds mistakes before anything runs
-    targets = [get_target(target).name] if target else None
-    if targets is None and not has_accelerator():
-        targets = [DEFAULT_TARGETS["tpu"].name]
-    outcome = _run_once(script, targets, stdout=None)
-    return outcome.rewrites, outcome.run
+    chip = get_target(target).name if target else None
+    here = this_machines_chip()
+    on_device = here is not None and chip in (None, here)
+    targets = None if on_device else [chip or DEFAULT_TARGETS["tpu"].name]
+    outcome = _run_once(script, targets, pretend=not on_device, stdout=None)
+    return Program(outcome.rewrites, outcome.run, on_device)
 
 
 # What a script prints is talk; the data on stdout is the command's own.
 _STDERR = 2
 
 
-def _run_once(script: Script, targets: list[str] | None, stdout: int | None = _STDERR) -> _Outcome:
+def _run_once(
+    script: Script, targets: list[str] | None, *, pretend: bool, stdout: int | None = _STDERR
+) -> _Outcome:
+    """Runs the script once; `pretend` keeps JAX on the CPU while it is told of a chip."""
     if not script.path.is_file():
         raise ToolkitError(f"{script.path}: no such file", hint="the argument is a Python script")
     with tempfile.TemporaryDirectory(prefix="mosaic-dump-") as directory:
         out = Path(directory)
-        (out / "spec.pickle").write_bytes(pickle.dumps((script, targets)))
-        environment = dict(os.environ)
-        environment["PYTHONPATH"] = os.pathsep.join(
-            filter(None, [*_roots(), environment.get("PYTHONPATH")])
-        )
-        if targets is not None:
+        (out / "spec.pickle").write_bytes(pickle.dumps((script, targets, pretend)))
+        environment = _environment()
+        if pretend:
             environment["JAX_PLATFORMS"] = "cpu"
             environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         process = subprocess.Popen(
-            [sys.executable, "-m", "mosaic_toolkit.runner", directory],
+            [sys.executable, "-m", "mosaic_toolkit.script_process", directory],
             env=environment,
             stdout=stdout,
         )
@@ -234,6 +251,11 @@ def _run_once(script: Script, targets: list[str] | None, stdout: int | None = _S
         return _Outcome(kernels, Run.from_json(data["run"]), data["asked"], tuple(data["rewrites"]))
 
 
+def _environment() -> dict[str, str]:
+    roots = filter(None, [*_roots(), os.environ.get("PYTHONPATH")])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
+
+
 def _roots() -> list[str]:
     """Where this process imports the toolkit and its passes from."""
     package = Path(__file__).parent
@@ -245,164 +267,3 @@ def _death(code: int) -> str:
     if code < 0:
         return f"the script's process was killed by {signal.Signals(-code).name}"
     return f"the script ended its process with exit code {code}"
-
-
-# --- the script's side --------------------------------------------------------------
-
-
-def main(directory: Path) -> None:
-    script, targets = pickle.loads((directory / "spec.pickle").read_bytes())
-    from .capture import recording
-    from .jax_compat.lowering import rewriting_with
-
-    if script.devices:
-        import jax
-
-        jax.config.update("jax_num_cpu_devices", script.devices)
-    count = 0
-
-    def keep(kernel: Kernel) -> None:
-        nonlocal count
-        save(kernel, directory / f"kernel-{count:05d}.mlir")
-        count += 1
-
-    error: str | None = None
-    names: list[str] = []
-    rewriters = script.rewrite.rewriters() if script.rewrite else []
-    with (
-        recording(targets, run=script.run, every_thread=True, on_kernel=keep) as captured,
-        rewriting_with(*rewriters, every_thread=True),
-    ):
-        try:
-            names = _execute(script)
-        except _UsageError as problem:
-            _write(directory, {"usage_error": problem.message, "hint": problem.hint})
-            return
-        except SystemExit as stop:
-            if stop.code not in (None, 0):
-                error = f"the script exited with {stop.code!r}"
-        except BaseException:
-            error = _user_traceback(script.path)
-    run = Run(
-        targets=tuple(targets or ()),
-        versions=_versions(),
-        failures=tuple(captured.failures),
-        refusals=tuple(captured.refusals),
-        notes=tuple(captured.notes),
-        traceback=error,
-        functions=tuple(names) if not captured.kernels else (),
-    )
-    rewrites = [str(entry) for rewriter in rewriters for entry in rewriter.log]
-    _write(directory, {"run": run.to_json(), "asked": captured.asked, "rewrites": rewrites})
-
-
-class _UsageError(ToolkitError):
-    """The command line asks for something that the script does not have."""
-
-
-def _write(directory: Path, data: dict[str, Any]) -> None:
-    partial = directory / "result.partial"
-    partial.write_text(json.dumps(data))
-    partial.rename(directory / "result.json")
-
-
-def _execute(script: Script) -> list[str]:
-    """Runs the script or its function; returns the names of the functions it defines."""
-    path = script.path.resolve()
-    sys.argv = [str(script.path), *script.argv]
-    sys.path[0] = str(path.parent)
-    if script.call is None:
-        runpy.run_path(str(script.path), run_name="__main__")
-        return _function_names(path)
-    module = runpy.run_path(str(script.path), run_name=path.stem)
-    function: Any = module.get(script.call.split(".")[0])
-    for attribute in script.call.split(".")[1:]:
-        function = getattr(function, attribute, None)
-    if not callable(function):
-        raise _UsageError(
-            f"{script.path} defines no function '{script.call}'",
-            hint=f"it defines: {', '.join(_function_names(path)) or 'none'}",
-        )
-    args, kwargs = parse_call_args(script.call_args)
-    from .capture import lower
-
-    lower(function, *args, **kwargs)
-    return []
-
-
-def _function_names(path: Path) -> list[str]:
-    tree = ast.parse(path.read_bytes())
-    return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-
-
-_SHORT_DTYPES = {
-    "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64",
-    "s4": "int4", "s8": "int8", "s16": "int16", "s32": "int32", "s64": "int64",
-    "i4": "int4", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
-    "u4": "uint4", "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
-    "pred": "bool", "i1": "bool", "f8e4m3fn": "float8_e4m3fn", "f8e5m2": "float8_e5m2",
-}  # fmt: skip
-
-
-def parse_call_args(texts: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments of a function: ``bf16[8,128]`` is an array, else a Python literal.
-
-    ``NAME=...`` passes it by name.
-
-    Raises:
-      ToolkitError: it is neither.
-    """
-    args: list[Any] = []
-    kwargs: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if equals and name.isidentifier():
-            kwargs[name] = _parse_value(value)
-        else:
-            args.append(_parse_value(text))
-    return args, kwargs
-
-
-def _parse_value(text: str) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    array = re.fullmatch(r"\s*(\w+)\s*\[([\d,\s]*)\]\s*", text)
-    if array:
-        try:
-            dtype = jnp.dtype(_SHORT_DTYPES.get(array[1].lower(), array[1]))
-        except TypeError:
-            raise _UsageError(
-                f"'{text}': no element type '{array[1]}'", hint="for example bf16[8,128]"
-            ) from None
-        return jax.ShapeDtypeStruct(tuple(int(d) for d in array[2].split(",") if d.strip()), dtype)
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        raise _UsageError(
-            f"'{text}' is neither an array such as bf16[8,128] nor a Python literal",
-            hint="quote a string: \"'causal'\"",
-        ) from None
-
-
-def _user_traceback(path: Path) -> str:
-    """The traceback from the script's first frame on."""
-    kind, value, trace = sys.exc_info()
-    frame = trace
-    while frame and Path(frame.tb_frame.f_code.co_filename).resolve() != path.resolve():
-        frame = frame.tb_next
-    return "".join(traceback.format_exception(kind, value, frame or trace)).rstrip()
-
-
-def _versions() -> tuple[tuple[str, str], ...]:
-    from . import __version__
-
-    found = [("python", platform.python_version()), ("mosaic-toolkit", __version__)]
-    for package in ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append((package, importlib.metadata.version(package)))
-    return tuple(found)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -244,7 +244,8 @@ def _cond_rule(rule: Callable) -> Callable:
     def lower(ctx: Any, index: Any, *operands: Any, branches: Any, **params: Any) -> Any:
         who = listener()
         by_platform = params.get("branches_platforms")
-        if who is None or who.target is None or by_platform is None:
+        on_cpu = tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",)
+        if who is None or who.target is None or by_platform is None or not on_cpu:
             return rule(ctx, index, *operands, branches=branches, **params)
         for platforms, branch in zip(by_platform, branches):
             if platforms is None or who.target.platform in platforms:
