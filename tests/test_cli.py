@@ -1,5 +1,6 @@
 """The command as a user runs it: output, exit codes, errors; in processes of its own."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -336,6 +337,25 @@ def test_run_rewrites_in_place(kernel, tmp_path):
     assert "no kernel that the script lowered was to be rewritten" in nothing.stderr
     for wrong in (["-p", "no-such-pass"], ["--override", "nowhere"], ["--target", "v99"]):
         assert dump("run", example, *wrong, cwd=tmp_path).returncode == 2
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
+def test_compile_stages_and_stats(kernel, tmp_path):
+    done = dump("compile", kernel, "--target", "v6e", "--stages", "stages", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "stages/manifest.json").read_text())["stages"]
+    shown = dump("stages", kernel, "--show", "1", cwd=tmp_path)
+    assert "func.func @matmul" in shown.stdout
+    assert dump("stages", kernel, "--show", "no-such", cwd=tmp_path).returncode == 1
+    digest = dump("stats", kernel, cwd=tmp_path)
+    assert digest.stdout.startswith("matmul (v5e)")
+    assert "bundles" in dump("stats", kernel, kernel, cwd=tmp_path).stdout
+
+
+def test_compiling_for_another_platform_is_refused(kernel, tmp_path):
+    done = dump("compile", kernel, "--target", "h100", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "has no compiler for h100" in done.stderr
 
 
 def test_interrupted(tmp_path):

@@ -7,7 +7,6 @@ need them, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
+from . import cli_compiled
+from .cli_options import JsonOption, KernelArgument, print_json, say
 from .errors import CaptureError, CompileError, Mismatch, Refused, ToolkitError
 
 app = typer.Typer(
@@ -25,20 +26,6 @@ app = typer.Typer(
     help="Capture, inspect, rewrite and compare the Mosaic IR that JAX Pallas kernels lower to.",
     epilog="A first argument that is no command means dump: mosaic-dump my_kernel.py",
 )
-
-KernelArgument = Annotated[
-    str, typer.Argument(help="A .mlir file of a dump, a kernel's directory, or SCRIPT.py::NAME.")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-
-def say(text: str) -> None:
-    """Talk: to stderr, so that stdout stays data."""
-    typer.echo(text, err=True)
-
-
-def print_json(data: Any) -> None:
-    typer.echo(json.dumps(data, indent=1))
 
 
 @app.command()
@@ -297,6 +284,11 @@ def passes(
         print_json(report.listing_to_json(infos))
     else:
         typer.echo(report.render_listing(infos))
+
+
+app.command("compile")(cli_compiled.compile_)
+app.command()(cli_compiled.stages)
+app.command()(cli_compiled.stats)
 
 
 def _registry(plugins: Sequence[Path] | None) -> Any:
