@@ -8,9 +8,17 @@ from . import sites
 from .case import Case
 from .outcome import Outcome
 
+_MAKES_A_MAKER = "has returned when the kernel is made, by the function that it returned"
+
 # ``module`` or ``module:function`` -> why no case calls it.
 EXCLUDED: dict[str, str] = {
+    "tokamax._src.mosaic_gpu:dynamic_scheduling_persistent_kernel": _MAKES_A_MAKER,
+    "tokamax._src.mosaic_gpu:static_scheduling_persistent_kernel": _MAKES_A_MAKER,
+    "tokamax._src.mosaic_tpu:custom_buffered_pallas_call": _MAKES_A_MAKER,
     "tokamax._src.mosaic_tpu:poison_tpu_memory": "a test's helper, and runs at once",
+    "tokamax._src.ops.experimental.fused_moe.kernel:_build_combine_kernel": (
+        "no case yet: the layer combines in its main kernel at the shapes of our cases"
+    ),
 }
 
 

@@ -216,9 +216,13 @@ def _kda_cases() -> Iterator[Case]:
     kernels = ("common", "pallas_mosaic_tpu_fwd_kernel", "pallas_mosaic_tpu_bwd_kernel")
     modules = tuple(f"{OPS}kda.{name}" for name in kernels)
 
-    def make(backward, packed=False, final=False, **options):
+    def make(backward, packed=False, final=False, rematerialized=False, **options):
         def build() -> Call:
-            from tokamax._src.ops.kda.api import kimi_delta_attention
+            from tokamax._src.ops.kda import pallas_mosaic_tpu as lib
+
+            op = lib.PallasMosaicTpuKimiDeltaAttention(
+                config=lib.Config(rematerialize_for_backward=rematerialized)
+            )
 
             heads, batch, seq, dim = 2, 1, 512, 128
             x = struct((heads, batch, seq, dim), "bfloat16")
@@ -230,7 +234,7 @@ def _kda_cases() -> Iterator[Case]:
             def fn(q, k, v, gate, beta, a_log, bias, ids=None):
                 fused = {"a_log": a_log, "delta_time_bias": bias, "lower_bound": -5.0}
                 activation = fused if options.get("use_gate_in_kernel", True) else {}
-                out, state = kimi_delta_attention(
+                out, state = op(
                     q,
                     k,
                     v,
@@ -240,7 +244,6 @@ def _kda_cases() -> Iterator[Case]:
                     use_qk_l2norm=True,
                     segment_ids=ids,
                     max_num_segments=4 if packed else None,
-                    implementation="mosaic",
                     **({"use_gate_in_kernel": True} | activation | options),
                 )
                 return (out, state) if final else out
@@ -254,6 +257,8 @@ def _kda_cases() -> Iterator[Case]:
         "packed": {"packed": True},
         "final_state": {"final": True},
         "log_gate": {"use_gate_in_kernel": False},
+        "rematerialized": {"rematerialized": True},
+        "rematerialized_packed": {"rematerialized": True, "packed": True},
     }.items():
         for phase in ("fwd", "bwd"):
             name = f"tokamax/tpu/kda/{variant}_{phase}"
