@@ -317,7 +317,7 @@ def test_each_failure_is_an_error_and_the_next_kernel_compiles(matmul_tpu):
 
 
 def test_a_compile_ends_at_its_time_limit(matmul_tpu):
-    with pytest.raises(CompileError, match=r"not done in 0.1 s, still starting the compiler"):
+    with pytest.raises(CompileError, match=r"not done in 0.1 s, still "):
         compile_kernel(matmul_tpu, limits=Limits(timeout_s=0.1))
 
 

@@ -154,6 +154,14 @@ def test_a_rewritten_function_is_rewritten_wherever_it_is_lowered(transformed, n
     assert lowered(f) == LOWERED
 
 
+def test_values_of_a_rewritten_function_on_the_cpu():
+    g = rewrite(f, ONE_BUFFER)
+    x = np.ones((64, 128), np.float32)
+    np.testing.assert_allclose(g(x), np.sin(x), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.vmap(g))(x[None])[0], np.sin(x), rtol=1e-5)
+    assert {entry.outcome for entry in g.log} == {"rewritten"}
+
+
 def test_a_rewritten_function_in_a_batch():
     g = rewrite(f, ONE_BUFFER)
     lowered(jax.vmap(g), jax.ShapeDtypeStruct((3, 64, 128), jnp.float32))

@@ -21,7 +21,7 @@ from .targets import DEFAULT_TARGETS, Target, get_target
 if TYPE_CHECKING:
     from .jax_compat import ir
     from .jax_compat.kernel_call import KernelCall
-    from .jax_compat.scopes import Emitted
+    from .jax_compat.scopes import Emitted, Listener
 
 
 @dataclasses.dataclass(frozen=True)
@@ -365,6 +365,21 @@ def recording(
     recorder = _Recorder(targets, pretend=pretend, run=run, on_kernel=on_kernel)
     with lowering.listening(recorder, every_thread=every_thread):
         yield recorder.captured
+
+
+@contextlib.contextmanager
+def interpreting() -> Iterator[Listener]:
+    """Someone who gives kernels that are lowered for the CPU their values.
+
+    Raises:
+      CaptureError: when the block ends, if a kernel in it could not be lowered.
+    """
+    from .jax_compat import lowering
+
+    recorder = _Recorder(_targets(None), pretend=False, run=True)
+    with lowering.listening(recorder):
+        yield recorder
+    _raise_failures(recorder.captured)
 
 
 def capture(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import os
 import re
 import shutil
 import tempfile
@@ -100,6 +101,9 @@ def directory_names(kernels: Iterable[Kernel]) -> list[str]:
 def check_destination(directory: Path, *, overwrite: bool) -> None:
     """Raises ToolkitError where a dump may not be written to `directory`."""
     if not directory.exists():
+        parent = next(p for p in directory.absolute().parents if p.exists())
+        if not (parent.is_dir() and os.access(parent, os.W_OK)):
+            raise ToolkitError(f"{directory}: cannot be made in {parent}", hint="-o names another")
         return
     if not overwrite:
         raise ToolkitError(

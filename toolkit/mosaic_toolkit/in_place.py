@@ -12,10 +12,10 @@ import dataclasses
 import fnmatch
 import functools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .capture import backend_of_call, capturing, kernel_of, this_machine
+from .capture import backend_of_call, capturing, interpreting, kernel_of, this_machine
 from .dump import Dump
 from .errors import Refused, ToolkitError
 from .kernel import Kernel
@@ -23,6 +23,7 @@ from .pass_pipeline import PassPipeline
 from .targets import DEFAULT_TARGETS, get_target
 
 if TYPE_CHECKING:
+    from .jax_compat.kernel_call import KernelCall
     from .jax_compat.scopes import Emitted
 
 
@@ -75,6 +76,11 @@ class Rewriter:
         backend.embed(emitted.op.attributes, backend.encode(result))
         self._note(Rewrite(kernel, "rewritten", None, result))
         return dataclasses.replace(emitted, asm=result.asm)
+
+    def on_cpu(self, call: KernelCall) -> Sequence[Any]:
+        """Values of a call in JAX's interpret mode; logs what its rewritten kernel would be."""
+        with interpreting() as interpreter:
+            return interpreter.on_cpu(call)
 
     def _note(self, rewrite: Rewrite) -> None:
         if rewrite not in self.log:

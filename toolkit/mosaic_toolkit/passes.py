@@ -80,7 +80,7 @@ class Pass:
         except ToolkitError as error:
             message = f"{self.name}: {error.message} ({where(kernel)})"
             raise type(error)(message, hint=error.hint) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             line = _failing_line(error, type(self))
             raise PassPipelineError(
                 f"pass '{self.name}' raised {type(error).__name__}: {error} ({line})",
@@ -135,7 +135,7 @@ def where(kernel: Kernel) -> str:
     return f"kernel '{kernel.name}'{at}"
 
 
-def _failing_line(error: Exception, cls: type) -> str:
+def _failing_line(error: BaseException, cls: type) -> str:
     """``file:line`` where `error` left the file of `cls`, or where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
     own = inspect.getsourcefile(cls)

@@ -132,10 +132,11 @@ def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kern
             return _merged([outcome])
         if not outcome.asked:  # another answer could not have changed what it did
             return _merged([*outcomes, outcome])
-        outcomes.append(outcome.only_for(chip, chips))
-    if by_default and len(outcomes) > 1:
-        return _merged([max(outcomes, key=lambda o: (len(o.kernels), o.run.traceback is None))])
-    return _merged(outcomes)
+        outcomes.append(outcome if by_default else outcome.only_for(chip, chips))
+    kernels, run = _merged(outcomes)
+    if by_default and outcomes[-1].run.traceback is None:
+        run = dataclasses.replace(run, traceback=None)  # it was a script for the last chip
+    return kernels, run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,7 +216,8 @@ def _run_once(
 ) -> _Outcome:
     """Runs the script once; `pretend` keeps JAX on the CPU while it is told of a chip."""
     if not script.path.is_file():
-        raise ToolkitError(f"{script.path}: no such file", hint="the argument is a Python script")
+        what = "is a directory" if script.path.is_dir() else "no such file"
+        raise ToolkitError(f"{script.path}: {what}", hint="the argument is a Python script")
     with tempfile.TemporaryDirectory(prefix="mosaic-dump-") as directory:
         out = Path(directory)
         (out / "spec.pickle").write_bytes(pickle.dumps((script, targets, pretend)))

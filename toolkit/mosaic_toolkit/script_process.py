@@ -39,7 +39,6 @@ def main(directory: Path) -> None:
 
     captured = Captured()
     error: str | None = None
-    names: list[str] = []
     rewriters = script.rewrite.rewriters() if script.rewrite else []
     with contextlib.ExitStack() as hooks:
 
@@ -54,7 +53,7 @@ def main(directory: Path) -> None:
 
         _when_jax_is_imported(listen)
         try:
-            names = _execute(script)
+            _execute(script)
         except _UsageError as problem:
             _write(directory, {"usage_error": problem.message, "hint": problem.hint})
             return
@@ -70,7 +69,7 @@ def main(directory: Path) -> None:
         refusals=tuple(captured.refusals),
         notes=tuple(captured.notes),
         traceback=error,
-        functions=tuple(names) if not captured.kernels else (),
+        functions=() if captured.kernels else tuple(_function_names(script.path)),
     )
     rewrites = [str(entry) for rewriter in rewriters for entry in rewriter.log]
     _write(directory, {"run": run.to_json(), "asked": captured.asked, "rewrites": rewrites})
@@ -133,15 +132,15 @@ def _write(directory: Path, data: dict[str, Any]) -> None:
     partial.rename(directory / "result.json")
 
 
-def _execute(script: Script) -> list[str]:
-    """Runs the script or its function; returns the names of the functions it defines."""
+def _execute(script: Script) -> None:
+    """Runs the script, or lowers its function."""
     path = script.path.resolve()
     sys.argv = [str(script.path), *script.argv]
     sys.path[0] = str(path.parent)
     if script.call is None:
-        runpy.run_path(str(script.path), run_name="__main__")
-        return _function_names(path)
-    module = runpy.run_path(str(script.path), run_name=path.stem)
+        runpy.run_path(str(path), run_name="__main__")
+        return
+    module = runpy.run_path(str(path), run_name=path.stem)
     function: Any = module.get(script.call.split(".")[0])
     for attribute in script.call.split(".")[1:]:
         function = getattr(function, attribute, None)
@@ -154,11 +153,13 @@ def _execute(script: Script) -> list[str]:
     from .capture import lower
 
     lower(function, *args, **kwargs)
-    return []
 
 
 def _function_names(path: Path) -> list[str]:
-    tree = ast.parse(path.read_bytes())
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return []
     return [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
 
 

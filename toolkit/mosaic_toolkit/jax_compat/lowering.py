@@ -117,12 +117,12 @@ def _kernel_rule(rule: Callable) -> Callable:
 
     @functools.wraps(rule)
     def lower(ctx: Any, *operands: Any, **params: Any) -> Any:
-        who = listener()
-        if calls.current is not None or (who is None and not rewriters_of(ctx)):
+        who, rewriters = listener(), rewriters_of(ctx)
+        if calls.current is not None or (who is None and not rewriters):
             return rule(ctx, *operands, **params)
         call = KernelCall(rule, ctx, operands, params)
-        if who is not None and tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",):
-            return who.on_cpu(call)
+        if tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",):
+            return (who or rewriters[-1]).on_cpu(call)
         try:
             with calls.inside(call):
                 return rule(ctx, *operands, **params)

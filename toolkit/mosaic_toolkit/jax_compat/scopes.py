@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jax._src import config
@@ -64,8 +64,16 @@ class Emitted:
     call: KernelCall | None
 
 
-# A kernel as it was emitted -> the same with its custom call, and `asm`, rewritten.
-Rewriter = Callable[[Emitted], Emitted]
+class Rewriter(Protocol):
+    """What replaces kernels as they are emitted."""
+
+    def __call__(self, emitted: Emitted) -> Emitted:
+        """The same kernel with its custom call, and `asm`, rewritten."""
+        ...
+
+    def on_cpu(self, call: KernelCall) -> Sequence[Any]:
+        """A kernel is lowered for the CPU and nobody listens: the values of its results."""
+        ...
 
 
 @functools.cache
