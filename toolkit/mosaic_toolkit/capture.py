@@ -17,6 +17,7 @@ from .backends import Backend, all_backends, get_backend
 from .errors import CaptureError
 from .kernel import Kernel
 from .targets import DEFAULT_TARGETS, Target, get_target
+from .versions import installed
 
 if TYPE_CHECKING:
     from .jax_compat import ir
@@ -261,14 +262,7 @@ def _first_paragraph(error: BaseException) -> str:
 
 @functools.cache
 def _versions(platform: str) -> tuple[tuple[str, str], ...]:
-    import importlib.metadata
-
-    compiler = {"tpu": "libtpu", "cuda": "jax-cuda13-plugin"}[platform]
-    found = []
-    for package in ("jax", "jaxlib", compiler):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append((package, importlib.metadata.version(package)))
-    return tuple(found)
+    return installed("jax", "jaxlib", {"tpu": "libtpu", "cuda": "jax-cuda13-plugin"}[platform])
 
 
 # --- API --------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from typing import Any
 
 from .capture import Failure
 from .errors import InvalidModule, ToolkitError
-from .kernel import Kernel, load, save, write_atomically
+from .kernel import Kernel, check_version, load, save, write_atomically
 
 FORMAT = "mosaic-toolkit/dump"
 FORMAT_VERSION = 1
@@ -194,12 +194,7 @@ def load_dump(directory: Path) -> Dump:
         raise InvalidModule(f"{path}: not JSON: {error}", hint="dump the script again") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidModule(f'{path}: expected a dump\'s manifest ("format": "{FORMAT}")')
-    version = data.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise InvalidModule(
-            f"{path}: format version {version!r}, this toolkit reads up to {FORMAT_VERSION}",
-            hint="upgrade mosaic-toolkit",
-        )
+    check_version(path, data, FORMAT_VERSION)
     try:
         run = Run.from_json(data)
         names = [str(entry["directory"]) for entry in data["kernels"]]

@@ -57,3 +57,10 @@ class Mismatch(ToolkitError):
 
 class CompileError(ToolkitError):
     """A compiler refused, crashed, or ran over its limits."""
+
+
+def first_error(text: str) -> str:
+    """The line of what MLIR says that names the error, else its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if "error:" in line]
+    return (errors or lines or ["no message"])[0]

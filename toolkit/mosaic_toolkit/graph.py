@@ -12,7 +12,7 @@ from . import graph_nodes
 from .dependence import Dependences, Reason, blocks_of, operations, symbols_only
 from .dominance import dominates, isolated, precedes
 from .effects.memory import WRITE, conflict, covers
-from .errors import Refused
+from .errors import Refused, first_error
 from .jax_compat import ir
 from .kernel import Kernel
 from .linearise import arrange, linearise, orders
@@ -139,20 +139,25 @@ class Graph:
           Refused: the move would break a dependence.
         """
         op, anchor = op.operation, anchor.operation
-        self._check_move(op, anchor, "before")
-        op.move_before(anchor)
-        self._moved(op)
+        self._move(op.move_before, op, anchor, "before")
 
     def move_after(self, op: ir.Operation | ir.OpView, anchor: ir.Operation | ir.OpView) -> None:
         """Moves `op` to stand directly after `anchor`; otherwise as `move_before`."""
         op, anchor = op.operation, anchor.operation
-        self._check_move(op, anchor, "after")
-        op.move_after(anchor)
-        self._moved(op)
+        self._move(op.move_after, op, anchor, "after")
 
-    def _moved(self, op: ir.Operation) -> None:
+    def _move(
+        self,
+        move: Callable[[ir.Operation], None],
+        op: ir.Operation,
+        anchor: ir.Operation,
+        side: str,
+    ) -> None:
+        self._check_move(op, anchor, side)
+        crossed = op.block != anchor.block
+        move(anchor)
         # The nesting depth of values is part of what is known of indices.
-        self._changed() if self._crossed else self._reordered()
+        self._changed() if crossed else self._reordered()
 
     def _check_move(self, op: ir.Operation, anchor: ir.Operation, side: str) -> None:
         what = f"cannot move {_name(op)} {side} {_name(anchor)}"
@@ -160,8 +165,7 @@ class Graph:
             raise Refused(f"{what}: a terminator stays last in its block")
         if op.parent is None or anchor.parent is None:
             raise Refused(f"{what}: the module itself cannot be moved around")
-        self._crossed = op.block != anchor.block
-        if self._crossed:
+        if op.block != anchor.block:
             self._check_other_block(op, anchor, side, what)
         elif op != anchor:
             self._check_same_block(op, anchor, side, what)
@@ -305,8 +309,7 @@ class Graph:
             op.verify()
             problem = None
         except ir.MLIRError as error:
-            lines = str(error).splitlines()
-            problem = next((line for line in lines if "error:" in line), str(error))
+            problem = first_error(str(error))
         if problem is None and self._footprint(op) != before:
             problem = "it would touch other memory than before, under the same dependences"
         if problem is not None:

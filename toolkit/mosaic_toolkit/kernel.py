@@ -20,7 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .errors import InvalidModule
+from .child import importing_as_here
+from .errors import InvalidModule, first_error
 
 if TYPE_CHECKING:
     from .jax_compat import ir
@@ -98,7 +99,7 @@ class Kernel:
         try:
             return jax_compat.parse_module(self.asm, context)
         except jax_compat.ir.MLIRError as error:
-            raise InvalidModule(f"kernel '{self.name}': {_first_line(str(error))}") from error
+            raise InvalidModule(f"kernel '{self.name}': {first_error(str(error))}") from error
 
     def with_module(self, module: ir.Module) -> Kernel:
         """This kernel with another module.
@@ -111,7 +112,7 @@ class Kernel:
         try:
             module.operation.verify()
         except jax_compat.ir.MLIRError as error:
-            raise InvalidModule(f"kernel '{self.name}': {_first_line(str(error))}") from error
+            raise InvalidModule(f"kernel '{self.name}': {first_error(str(error))}") from error
         return dataclasses.replace(self, asm=jax_compat.print_module(module))
 
     @property
@@ -195,12 +196,6 @@ def _named_texts(data: Mapping[str, Any], key: str) -> tuple[tuple[str, str], ..
     return tuple(values.items())
 
 
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if "error:" in line]
-    return (errors or lines or ["no message"])[0]
-
-
 # --- files --------------------------------------------------------------------
 
 
@@ -253,12 +248,7 @@ def load(path: str | os.PathLike[str]) -> Kernel:
         ) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InvalidModule(f'{side}:1: expected a kernel\'s description ("format": "{FORMAT}")')
-    version = data.get("format_version")
-    if not isinstance(version, int) or version > FORMAT_VERSION:
-        raise InvalidModule(
-            f"{side}: format version {version!r}, this toolkit reads up to {FORMAT_VERSION}",
-            hint="upgrade mosaic-toolkit",
-        )
+    check_version(side, data, FORMAT_VERSION)
     try:
         kernel = Kernel.from_json(data, asm)
     except (KeyError, TypeError, ValueError) as error:
@@ -267,6 +257,16 @@ def load(path: str | os.PathLike[str]) -> Kernel:
     if kernel.digest != data.get("module_sha256"):
         check_parses(path)
     return kernel
+
+
+def check_version(path: Path, data: Mapping[str, Any], newest: int) -> None:
+    """Raises InvalidModule where a file's format is of no version, or of one after `newest`."""
+    version = data.get("format_version")
+    if not isinstance(version, int) or version > newest:
+        raise InvalidModule(
+            f"{path}: format version {version!r}, this toolkit reads up to {newest}",
+            hint="upgrade mosaic-toolkit",
+        )
 
 
 def _read_text(path: Path, expected: str) -> str:
@@ -306,7 +306,6 @@ def check_parses(path: Path, *, timeout: float = 120) -> None:
     Raises:
       InvalidModule: it does not parse or verify, with MLIR's own file and line.
     """
-    roots = os.pathsep.join(filter(None, sys.path))
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PARSE, str(path)],
@@ -314,14 +313,14 @@ def check_parses(path: Path, *, timeout: float = 120) -> None:
             text=True,
             errors="replace",
             timeout=timeout,
-            env={**os.environ, "PYTHONPATH": roots},
+            env=importing_as_here(),
         )
     except subprocess.TimeoutExpired:
         raise InvalidModule(f"{path}: MLIR's parser did not finish in {timeout:.0f} s") from None
     if done.returncode == 0:
         return
     if done.returncode == 1 and done.stdout:
-        raise InvalidModule(_first_line(done.stdout).replace('"-":', f"{path}:", 1))
+        raise InvalidModule(first_error(done.stdout).replace('"-":', f"{path}:", 1))
     raise InvalidModule(
         f"{path}: MLIR's parser crashed on it (exit {done.returncode}); expected MLIR text",
         hint="the file is damaged, or is nested deeper than MLIR can parse",

@@ -9,11 +9,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-import signal
 import subprocess
 import sys
 
-from .errors import CompileError
+from .child import ending, importing_as_here
+from .errors import CompileError, first_error
 from .kernel import Kernel
 from .passes import Pass, StepResult, where
 
@@ -51,7 +51,7 @@ class MlirPass(Pass):
                 encoding="utf-8",
                 errors="replace",
                 timeout=_TIMEOUT_SECONDS,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=importing_as_here(),
             )
         except subprocess.TimeoutExpired:
             raise CompileError(
@@ -61,7 +61,7 @@ class MlirPass(Pass):
             raise CompileError(f"{self.name}: {done.stdout.strip()} ({where(kernel)})")
         if done.returncode != 0:
             raise CompileError(
-                f"{self.name}: MLIR crashed ({_ending(done.returncode)}): "
+                f"{self.name}: MLIR crashed ({ending(done.returncode)}): "
                 f"{_last_line(done.stderr)} ({where(kernel)})",
                 hint="the kernel is unchanged; some of MLIR's passes are not meant for kernels",
             )
@@ -94,10 +94,6 @@ def _message(text: str) -> str:
     return re.sub(r"^.*?(error:|<Pass-Options-Parser>:)\s*", "", line).strip()
 
 
-def _ending(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit {code}"
-
-
 def _last_line(text: str) -> str:
     return next((line for line in reversed(text.splitlines()) if line.strip()), "no message")
 
@@ -116,8 +112,7 @@ def _serve(pipeline: str) -> int:
     try:
         jax_compat.run_passes(module, pipeline)
     except jax_compat.ir.MLIRError as error:
-        lines = [line.strip() for line in str(error).splitlines()]
-        out.write(next((line for line in lines if "error:" in line), str(error)))
+        out.write(first_error(str(error)))
         out.close()
         return _FAILED
     after = jax_compat.print_module(module)

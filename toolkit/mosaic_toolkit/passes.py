@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from .errors import InvalidModule, PassPipelineError, Refused, ToolkitError
+from .errors import InvalidModule, PassPipelineError, Refused, ToolkitError, first_error
 from .kernel import Kernel
 from .pass_options import options_of
 
@@ -90,7 +90,7 @@ class Pass:
             graph.module.operation.verify()
         except jax_compat.ir.MLIRError as error:
             raise InvalidModule(
-                f"after pass '{self.name}': {_first_error(str(error))} ({where(kernel)})",
+                f"after pass '{self.name}': {first_error(str(error))} ({where(kernel)})",
                 hint="the pass left a module that does not verify; nothing was kept of it",
             ) from error
         changed = jax_compat.print_module(graph.module) != before
@@ -141,8 +141,3 @@ def _failing_line(error: BaseException, cls: type) -> str:
     own = inspect.getsourcefile(cls)
     frame = [frame for frame in frames if frame.filename == own][-1:] or frames[-1:]
     return f"{Path(frame[0].filename).name}:{frame[0].lineno}"
-
-
-def _first_error(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if "error:" in line), text.strip() or "no message")

@@ -25,6 +25,7 @@ from .dump import Run
 from .errors import ToolkitError
 from .kernel import Kernel, save
 from .runner import Script
+from .versions import installed
 
 
 def main(directory: Path) -> None:
@@ -225,11 +226,8 @@ def _user_traceback(path: Path) -> str:
 def _versions() -> tuple[tuple[str, str], ...]:
     from . import __version__
 
-    found = [("python", platform.python_version()), ("mosaic-toolkit", __version__)]
-    for package in ("jax", "jaxlib", "libtpu", "jax-cuda13-plugin"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found.append((package, importlib.metadata.version(package)))
-    return tuple(found)
+    own = (("python", platform.python_version()), ("mosaic-toolkit", __version__))
+    return own + installed("jax", "jaxlib", "libtpu", "jax-cuda13-plugin")
 
 
 if __name__ == "__main__":

@@ -77,6 +77,15 @@ def aliases(call: ir.Operation) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(pairs))
 
 
+def signature(call: ir.Operation) -> dict[str, Any]:
+    """What a kernel takes, gives and shares, as fields of `Kernel`."""
+    return {
+        "operands": array_types(call.operands),
+        "results": array_types(call.results),
+        "aliases": aliases(call),
+    }
+
+
 def attribute_texts(call: ir.Operation, **replacements: str) -> tuple[tuple[str, str], ...]:
     """The custom call's attributes as MLIR text, some of them replaced."""
     return tuple(

@@ -55,9 +55,7 @@ class MosaicGPU:
             level=level,
             target=target,
             asm=asm,
-            operands=custom_call.array_types(call.operands),
-            results=custom_call.array_types(call.results),
-            aliases=custom_call.aliases(call),
+            **custom_call.signature(call),
             grid=_grid(asm),
             attributes=custom_call.attribute_texts(
                 call,

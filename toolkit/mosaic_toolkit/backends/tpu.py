@@ -52,9 +52,7 @@ class MosaicTPU:
             level="dialect",
             target=target,
             asm=asm,
-            operands=custom_call.array_types(call.operands),
-            results=custom_call.array_types(call.results),
-            aliases=custom_call.aliases(call),
+            **custom_call.signature(call),
             grid=_grid(asm),
             attributes=custom_call.attribute_texts(
                 call, backend_config=str(ir.StringAttr.get(template, call.context))

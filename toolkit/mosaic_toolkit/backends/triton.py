@@ -41,9 +41,7 @@ class Triton:
             level="dialect",
             target=target,
             asm=asm or payload.deserialise_triton(config["ir"].value_bytes),
-            operands=custom_call.array_types(call.operands),
-            results=custom_call.array_types(call.results),
-            aliases=custom_call.aliases(call),
+            **custom_call.signature(call),
             grid=tuple(config[f"grid_{axis}"].value for axis in "xyz"),
             attributes=custom_call.attribute_texts(
                 call, **{"mhlo.backend_config": custom_call.without(config, "ir")}

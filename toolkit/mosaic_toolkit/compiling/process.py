@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..child import ending, importing_as_here
+
 _POLL_SECONDS = 0.05
 
 
@@ -44,7 +46,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env=importing_as_here(environment),
             start_new_session=True,  # what it starts ends with it, and Ctrl-C is ours alone
         )
 
@@ -85,7 +87,7 @@ class WorkerProcess:
         if self._process.stdout.read(1):  # type: ignore[union-attr]
             return Ending("answered", self._said(start), peak_bytes=peak)
         code = self._process.wait()
-        return Ending("died", self._said(start), _status(code), peak)
+        return Ending("died", self._said(start), ending(code), peak)
 
     def _position(self) -> int:
         return os.fstat(self._log.fileno()).st_size
@@ -98,10 +100,6 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-
-def _status(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit {code}"
 
 
 def resident_bytes(pid: int) -> int:

@@ -194,8 +194,3 @@ def _repeats(op: ir.Operation) -> bool:
     if op.name == "func.func" and "iteration_bounds" in op.attributes:
         return True
     return any(len(region.blocks) > 1 for region in op.regions)
-
-
-def is_loop(op: ir.Operation) -> bool:
-    """Whether a block of the operation's regions may run more than once."""
-    return op.name in LOOPS
