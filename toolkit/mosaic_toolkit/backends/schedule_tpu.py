@@ -63,7 +63,7 @@ _DMA_WAITS = {
 def raise_schedule(kernel: Kernel, module: ir.Module) -> Schedule:
     """The schedule that the module states; what it does not state is in `unread`."""
     functions = {f.operation.attributes["sym_name"].value: f.operation for f in _functions(module)}
-    entry = _entry(functions)
+    entry = entry_function(functions)
     if entry is None:
         unread = Unread(
             "the kernel", "no function of the module has a kernel's attributes or a body"
@@ -76,7 +76,8 @@ def _functions(module: ir.Module) -> list[ir.OpView]:
     return [op for op in module.body.operations if op.operation.name == "func.func"]
 
 
-def _entry(functions: dict[str, ir.Operation]) -> ir.Operation | None:
+def entry_function(functions: dict[str, ir.Operation]) -> ir.Operation | None:
+    """The function that is the kernel: the one with a kernel's attributes, else the first with a body."""
     with_body = [f for f in functions.values() if len(f.regions[0].blocks)]
     marked = [f for f in with_body if any(name in f.attributes for name in _KERNEL_ATTRIBUTES)]
     return next(iter(marked or with_body), None)
