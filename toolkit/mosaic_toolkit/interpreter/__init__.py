@@ -1,0 +1,1 @@
+"""Executes captured modules: the definition of what the dialects mean."""
