@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import Unsupported
 from ..kernel import Kernel
 from .arguments import checked
+from .blas import one_thread
 from .findings import Fault, Finding
 from .machine import Timing
 from .tpu import TpuProgram
@@ -47,7 +48,7 @@ def execute(
     arrays = checked(kernel, inputs)
     program = compile_program(kernel)
     machine = program.machine(seed=seed, timing=timing)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), one_thread():
         try:
             (results,) = program.run(machine, [arrays])
         except Fault as fault:

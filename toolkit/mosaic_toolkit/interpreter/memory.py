@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,8 @@ class Buffer:
     def note_write(self, view: View) -> None:
         """Notes that a view's bytes were written."""
         mask = self.uninitialised
-        if mask is None:
+        if mask is None or view.nbytes == len(self.data):
+            self.uninitialised = None
             return
         self._missing -= int(np.count_nonzero(view.of_bytes(mask)))
         view.mark_bytes(mask, False)
@@ -82,6 +84,10 @@ class Buffer:
         if self.uninitialised is None:
             self.uninitialised = np.zeros(len(self.data), np.bool_)
             self._missing = 0
+        if view.nbytes == len(self.data):
+            self.uninitialised.fill(True)
+            self._missing = len(self.data)
+            return
         covered = view.of_bytes(self.uninitialised)
         self._missing += covered.size - int(np.count_nonzero(covered))
         view.mark_bytes(self.uninitialised, True)
@@ -193,6 +199,10 @@ class View:
         if self.buffer.uninitialised is not None:
             self.buffer.note_write(self)
 
+    def copy_from(self, source: View) -> None:
+        """Overwrites the elements with those of a view of the same shape and type."""
+        self.write(source.array if source.places is None else source.read())
+
     def _flat(self) -> np.ndarray:
         itemsize = self.dtype.itemsize
         return self.buffer.data[: len(self.buffer.data) // itemsize * itemsize].view(self.dtype)
@@ -204,11 +214,11 @@ class View:
 
     def spoil(self) -> None:
         """Makes the elements uninitialised: NaN or, by the buffer's `poison`, arbitrary."""
-        values = poison_values(self.shape, self.dtype, self.buffer.poison or 0)
+        value = poison_value(self.dtype, self.buffer.poison or 0)
         if self.places is None:
-            self.array[...] = values
+            self.array.fill(value)
         else:
-            self._flat()[self.places // self.dtype.itemsize] = values
+            self._flat()[self.places // self.dtype.itemsize] = value
         self.buffer.note_spoiled(self)
 
     # --- other views of the same bytes ------------------------------------------
@@ -307,15 +317,15 @@ def reshaped_strides(shape, strides, new_shape) -> tuple[int, ...] | None:
     return tuple(reversed(result))
 
 
-def poison_values(shape, dtype: np.dtype, poison: int) -> np.ndarray:
-    """What uninitialised memory holds: NaN for poison 0, else values that differ by poison."""
+@functools.cache
+def poison_value(dtype: np.dtype, poison: int) -> Any:
+    """What uninitialised memory holds: NaN for poison 0, else a value that differs by poison."""
     if dtype == np.bool_:
-        return np.full(shape, bool(poison & 1))
+        return bool(poison & 1)
     if is_float(dtype):
         value = float("nan") if poison == 0 else 3.0 + poison % 13
-        return np.full(shape, value, np.float32).astype(dtype)
-    if dtype.kind == "V" or "int2" in dtype.name or "int4" in dtype.name:
-        return np.full(shape, (poison * 3 + 1) % 4, np.int8).astype(dtype)
+        return np.asarray(value, np.float32).astype(dtype)[()]
+    if dtype.kind == "V":
+        return np.asarray((poison * 3 + 1) % 4, np.int8).astype(dtype)[()]
     pattern = bytes((byte + poison * 29) % 256 for byte in _INTEGER_POISON) * 2
-    value = np.frombuffer(pattern[: dtype.itemsize], dtype)[0]
-    return np.full(shape, value, dtype)
+    return np.frombuffer(pattern[: dtype.itemsize], dtype)[0]

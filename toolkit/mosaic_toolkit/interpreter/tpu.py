@@ -265,9 +265,8 @@ class _Window:
         """Makes the block of this step current, and starts to fetch the next one."""
         block = self.index(point)
         if self.reads:
-            if first or len(self.slots) == 1:
-                if block != self.block:
-                    self._fetch(block)
+            if (first or len(self.slots) == 1) and block != self.block:
+                self._fetch(block)
             if block != self.block:
                 self.slot = (self.slot + 1) % len(self.slots)
                 yield from self._finish(self.slot)
@@ -315,7 +314,7 @@ class _Window:
         self.pending[slot] = True
         self.core.thread.start(
             self.site,
-            lambda: target.write(source.read()),
+            lambda: target.copy_from(source),
             reads=[source],
             writes=[target],
             signals=[(self.done[slot], 1)],

@@ -162,7 +162,7 @@ def enqueue_dma(op, scope):
         signals = [(semaphore(s), _amount(target)) for s in landed]
         thread.start(
             site,
-            lambda: target.write(source.read()),
+            lambda: target.copy_from(source),
             reads=[source],
             writes=[target],
             signals=signals,

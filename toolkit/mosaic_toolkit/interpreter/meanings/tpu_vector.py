@@ -73,12 +73,12 @@ def matmul(op, scope):
     left_first, right_first = flag(op, "transpose_lhs"), flag(op, "transpose_rhs")
 
     def run(a, b, accumulator):
-        a, b = a.astype(wide), b.astype(wide)
+        a, b = a.astype(wide, copy=False), b.astype(wide, copy=False)
         if left_first:
             a = a.swapaxes(-1, -2)
         if right_first:
             b = b.swapaxes(-1, -2)
-        return (product(a, b) + accumulator.astype(wide)).astype(dtype)
+        return (product(a, b) + accumulator.astype(wide, copy=False)).astype(dtype, copy=False)
 
     return run
 
