@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import cli_compiled
+from . import cli_compiled, cli_verify
 from .cli_options import JsonOption, KernelArgument, print_json, say
 from .errors import CaptureError, CompileError, Mismatch, Refused, ToolkitError
 
@@ -289,6 +289,7 @@ def passes(
 app.command("compile")(cli_compiled.compile_)
 app.command()(cli_compiled.stages)
 app.command()(cli_compiled.stats)
+app.command()(cli_verify.verify)
 
 
 def _registry(plugins: Sequence[Path] | None) -> Any:

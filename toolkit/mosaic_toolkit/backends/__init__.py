@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ..errors import Unsupported
 
 if TYPE_CHECKING:
+    from ..interpreter.execute import Executable
     from ..jax_compat import ir
     from ..kernel import Kernel
     from ..schedule import Schedule
@@ -93,6 +94,14 @@ class Backend(Protocol):
 
     def schedule(self, kernel: Kernel) -> Schedule:
         """The kernel's schedule as the backend's IR states it."""
+        ...
+
+    def interpret(self, kernel: Kernel) -> Executable:
+        """The kernel, compiled for the interpreter.
+
+        Raises:
+          Unsupported: something in it has no meaning there.
+        """
         ...
 
 

@@ -8,12 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Unsupported
 from ..jax_compat import ir
 from ..kernel import Kernel
 from ..targets import get_target
 from . import custom_call
 
 if TYPE_CHECKING:
+    from ..interpreter.execute import Executable
     from ..schedule import Schedule
     from ..targets import Target
 
@@ -100,6 +102,9 @@ class MosaicGPU:
         from .schedule_gpu import raise_schedule
 
         return raise_schedule(kernel, kernel.module())
+
+    def interpret(self, kernel: Kernel) -> Executable:
+        raise Unsupported("the interpreter does not run Mosaic GPU kernels")
 
 
 def _name(asm: str) -> str:

@@ -14,6 +14,7 @@ from ..kernel import Kernel
 from . import custom_call
 
 if TYPE_CHECKING:
+    from ..interpreter.execute import Executable
     from ..schedule import Schedule
     from ..targets import Target
 
@@ -95,6 +96,11 @@ class MosaicTPU:
         from .schedule_tpu import raise_schedule
 
         return raise_schedule(kernel, kernel.module())
+
+    def interpret(self, kernel: Kernel) -> Executable:
+        from ..interpreter.tpu import TpuProgram
+
+        return TpuProgram(kernel)
 
 
 def _module_name(asm: str) -> str | None:

@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..errors import Unsupported
 from ..jax_compat import ir
 from ..kernel import Kernel
 from . import custom_call
 
 if TYPE_CHECKING:
+    from ..interpreter.execute import Executable
     from ..schedule import Schedule
     from ..targets import Target
 
@@ -71,3 +73,6 @@ class Triton:
         from .schedule_triton import raise_schedule
 
         return raise_schedule(kernel, kernel.module())
+
+    def interpret(self, kernel: Kernel) -> Executable:
+        raise Unsupported("the interpreter does not run Triton kernels")

@@ -24,7 +24,7 @@ type Steps = Generator[Wait | None, None, Any]
 type Signal = tuple[Semaphore, int]
 
 
-class Timing(enum.Enum):
+class Timing(enum.StrEnum):
     """When an asynchronous operation lands."""
 
     LATE = "late"  # when somebody waits who cannot go on otherwise
@@ -273,10 +273,16 @@ class Machine:
     """
 
     def __init__(
-        self, *, seed: int = 0, timing: Timing = Timing.LATE, devices: int = 1, solo: bool = False
+        self,
+        *,
+        seed: int = 0,
+        timing: Timing = Timing.LATE,
+        poison: int = 0,
+        devices: int = 1,
+        solo: bool = False,
     ):
         self.random = random.Random(seed)
-        self.poison = seed
+        self.poison = poison
         self.timing = timing
         self.devices = [Device(number) for number in range(devices)]
         self.races = Races(solo=solo)

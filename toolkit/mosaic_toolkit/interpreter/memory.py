@@ -207,6 +207,11 @@ class View:
         itemsize = self.dtype.itemsize
         return self.buffer.data[: len(self.buffer.data) // itemsize * itemsize].view(self.dtype)
 
+    def unwritten_elements(self) -> np.ndarray | None:
+        """Which elements were not written in full; None where all were."""
+        mask = self.buffer.uninitialised
+        return None if mask is None else np.asarray(self.of_bytes(mask).any(axis=-1))
+
     def unwritten(self) -> bool:
         """Whether some byte of it was never written."""
         mask = self.buffer.uninitialised

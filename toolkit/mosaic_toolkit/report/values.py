@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import types
 import typing
@@ -40,11 +41,14 @@ def _hints(cls: type) -> dict[str, Any]:
 def _value(hint: Any, data: Any, name: str) -> Any:
     if isinstance(hint, typing.TypeAliasType):
         hint = hint.__value__
-    if dataclasses.is_dataclass(hint):
-        return from_json(typing.cast(type, hint), data)
     if typing.get_origin(hint) is tuple:
         return _tuple(typing.get_args(hint), data, name)
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, enum.Enum):
+            return option(data)
+        if dataclasses.is_dataclass(option) and isinstance(data, Mapping):
+            return from_json(typing.cast(type, option), data)
     # A bool is an int to isinstance, and a count that is a bool is an error.
     if not any(type(data) is option for option in options):
         raise TypeError(f"'{name}' should be {_spelled(options)}, is {type(data).__name__}")
