@@ -1,6 +1,5 @@
 """The command as a user runs it: output, exit codes, errors; in processes of its own."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -11,6 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from tests.installed import needs_tpu
 
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = {
@@ -339,7 +340,7 @@ def test_run_rewrites_in_place(kernel, tmp_path):
         assert dump("run", example, *wrong, cwd=tmp_path).returncode == 2
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("libtpu"), reason="libtpu is not installed")
+@needs_tpu
 def test_compile_stages_and_stats(kernel, tmp_path):
     done = dump("compile", kernel, "--target", "v6e", "--stages", "stages", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "toolkit/mosaic_toolkit/jax_compat"
 
 # Where JAX moves or renames one of these, the test that fails says which.
 NEEDED = """
+jax._src.callback.emit_python_callback
 jax._src.cloud_tpu_init.get_tpu_library_path
 jax._src.compiler.get_compile_options
 jax._src.config.string_or_object_state
@@ -24,6 +25,7 @@ jax._src.interpreters.mlir._platform_specific_lowerings
 jax._src.interpreters.mlir.aval_to_ir_type
 jax._src.interpreters.mlir.func_dialect
 jax._src.interpreters.mlir.lower_fun
+jax._src.interpreters.mlir.make_ir_context
 jax._src.lax.control_flow.conditionals.cond_p
 jax._src.lib.cuda_versions
 jax._src.pallas.core.Blocked

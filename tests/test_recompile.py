@@ -6,8 +6,6 @@ import dataclasses
 import importlib.util
 import os
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -20,25 +18,19 @@ from jax.experimental.pallas import tpu as pltpu
 from mosaic_toolkit import recompile
 from mosaic_toolkit.backends import custom_call, get_backend
 from mosaic_toolkit.capture import capture
-from mosaic_toolkit.compiling import failure, worker
-from mosaic_toolkit.compiling.environment import DUMP_FOLDERS, environment, gpu_target_config
+from mosaic_toolkit.compiling import cuda, failure, tpu, worker
 from mosaic_toolkit.compiling.process import Ending
 from mosaic_toolkit.compiling.stablehlo import stablehlo_module
 from mosaic_toolkit.errors import CompileError, InvalidModule, Unsupported
 from mosaic_toolkit.jax_compat import ir, make_context
 from mosaic_toolkit.kernel import ArrayType
+from mosaic_toolkit.pass_pipeline import PassPipeline
 from mosaic_toolkit.recompile import Compiled, Limits, compile_kernel, compile_kernels, retarget
 from mosaic_toolkit.targets import TARGETS, get_target
+from tests.corpus import noop, oracle
+from tests.installed import needs_gpu, needs_tpu
 
 KERNELS = Path(__file__).parent.parent / "dumps/kernels"
-
-needs_tpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
-)
-needs_gpu = pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda13_plugin") is None,
-    reason="JAX's CUDA plugin is not installed",
-)
 
 
 def example(name: str):
@@ -179,7 +171,7 @@ def test_what_a_generation_lacks_is_named(matmul_hopper):
 @pytest.mark.parametrize("name", [t.name for t in TARGETS.values() if t.platform == "cuda"])
 def test_gpu_facts_come_from_the_table(name):
     target = get_target(name)
-    text = gpu_target_config(target)
+    text = cuda.gpu_target_config(target)
     assert f"core_count: {target.num_cores}" in text
     assert f"shared_memory_per_block_optin: {target.capacity('smem')}" in text
 
@@ -236,36 +228,43 @@ def test_a_triton_compile_dumps_down_to_sass(softmax_triton, tmp_path, monkeypat
     assert re.search(r"Used \d+ registers", ptxas.read_text())
 
 
-_COMPILE = """
-import sys
-from mosaic_toolkit.compiling.environment import TPU_TOPOLOGIES
-from mosaic_toolkit.jax_compat import parse_module, topologies
-module = parse_module(open(sys.argv[1]).read())
-topologies.compile_module(module, topologies.tpu_devices(TPU_TOPOLOGIES["v5e"][0])[:1])
-"""
+@needs_tpu
+@pytest.mark.parametrize("target", ["v5e", "tpu7x"])
+def test_an_unchanged_kernel_compiles_to_the_bundles_of_the_program_it_came_from(target):
+    x = struct(512, 512, dtype=jnp.bfloat16)
+    matmul = example("matmul_tpu").matmul
+    kernels = capture(matmul, x, x, target=target)
+    lowered = oracle.lower(lambda: (matmul, (x, x)), target)
+    with noop.Compilers() as compilers:
+        (comparison,) = noop.compare(kernels, noop.original(lowered.module), compilers)
+    assert comparison.status == noop.IDENTICAL
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", ["matmul_hopper", "softmax_triton"])
+def test_an_unchanged_gpu_kernel_compiles_to_the_same_sass(name, request):
+    if name == "matmul_hopper":
+        x = struct(128, 128, dtype=jnp.float16)
+        function, args = example(name).matmul, (x, x)
+    else:
+        function, args = example(name).softmax, (struct(8, 128),)
+    kernel = request.getfixturevalue(name)
+    lowered = oracle.lower(lambda: (function, args), "h100")
+    with noop.Compilers() as compilers:
+        (comparison,) = noop.compare([kernel], noop.original(lowered.module), compilers)
+    assert comparison.status == noop.IDENTICAL
 
 
 @needs_tpu
-def test_an_unchanged_kernel_compiles_to_the_bundles_of_the_program_it_came_from(tmp_path):
+def test_a_changed_kernel_is_told_from_the_program_it_came_from():
     x = struct(512, 512, dtype=jnp.bfloat16)
     matmul = example("matmul_tpu").matmul
     (kernel,) = capture(matmul, x, x, target="v5e")
-    compile_kernel(kernel, dump_to=tmp_path / "ours", llo_passes="final_bundles")
-    lowered = jax.jit(matmul).trace(x, x).lower(lowering_platforms=("tpu",))
-    (tmp_path / "jax.mlir").write_text(lowered.as_text(debug_info=True))
-    for folder in DUMP_FOLDERS["tpu"]:
-        (tmp_path / "jax" / folder).mkdir(parents=True)
-    subprocess.run(
-        [sys.executable, "-c", _COMPILE, str(tmp_path / "jax.mlir")],
-        env={
-            **environment(get_target("v5e"), tmp_path / "jax", "final_bundles"),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
-        check=True,
-        capture_output=True,
-    )
-    (ours,), (theirs,) = bundles(tmp_path / "ours"), bundles(tmp_path / "jax")
-    assert ours == theirs
+    lowered = oracle.lower(lambda: (matmul, (x, x)), "v5e")
+    changed = PassPipeline.parse("pipeline-depth{stages=1}").run(kernel).kernel
+    with noop.Compilers() as compilers:
+        (comparison,) = noop.compare([changed], noop.original(lowered.module), compilers)
+    assert comparison.status == noop.DIFFERS
 
 
 @needs_tpu
@@ -332,7 +331,7 @@ def test_a_missing_tpu_compiler_is_named(monkeypatch):
 
     monkeypatch.setattr(topologies, "has_tpu_compiler", lambda: False)
     with pytest.raises(CompileError, match="libtpu, the compiler for v5e, is not") as error:
-        worker._devices(get_target("v5e"), False)
+        tpu.devices(get_target("v5e"), 1)
     assert error.value.hint == "pip install 'mosaic-toolkit[tpu]'"
 
 
@@ -342,14 +341,14 @@ def test_a_missing_gpu_compiler_is_named(monkeypatch):
     def refuse(*_):
         raise NotImplementedError("topology not implemented for cuda")
 
-    monkeypatch.setattr(worker, "cuda_toolkit", lambda: Path("/"))
-    monkeypatch.setattr(topologies, "gpu_device", refuse)
+    monkeypatch.setattr(cuda, "cuda_toolkit", lambda: Path("/"))
+    monkeypatch.setattr(topologies, "gpu_devices", refuse)
     with pytest.raises(CompileError, match="CUDA plugin, the compiler for h100, is not") as error:
-        worker._devices(get_target("h100"), False)
+        cuda.devices(get_target("h100"), 1)
     assert error.value.hint == "pip install 'mosaic-toolkit[gpu]'"
-    monkeypatch.setattr(worker, "cuda_toolkit", lambda: None)
+    monkeypatch.setattr(cuda, "cuda_toolkit", lambda: None)
     with pytest.raises(CompileError, match="ptxas, the assembler for h100, is neither"):
-        worker._devices(get_target("h100"), False)
+        cuda.devices(get_target("h100"), 1)
 
 
 # --- the compilers' words ---------------------------------------------------------------

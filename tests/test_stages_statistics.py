@@ -18,16 +18,9 @@ from mosaic_toolkit.stages.ptxas import parse_ptxas
 from mosaic_toolkit.stages.sass import opcode_class, parse_sass
 from mosaic_toolkit.stages.utilization import parse_utilization
 from tests import stage_files
+from tests.installed import needs_gpu, needs_tpu
 
 KERNELS = Path(__file__).parent.parent / "dumps/kernels"
-
-needs_tpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
-)
-needs_gpu = pytest.mark.skipif(
-    importlib.util.find_spec("jax_cuda13_plugin") is None,
-    reason="JAX's CUDA plugin is not installed",
-)
 
 
 @pytest.fixture

@@ -18,6 +18,11 @@ from .pool import run_all
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="GLOB")
+    parser.add_argument(
+        "--compile",
+        action="store_true",
+        help="compile every kernel, too, and compare with the program that it was captured from",
+    )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one case")
     parser.add_argument("--json", metavar="FILE", help="write every outcome there")
@@ -30,7 +35,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     start = time.monotonic()
     outcomes = []
-    for outcome in run_all(pairs, jobs=options.jobs, timeout=options.timeout):
+    for outcome in run_all(
+        pairs, jobs=options.jobs, timeout=options.timeout, compiling=options.compile
+    ):
         outcomes.append(outcome)
         print(_line(outcome), flush=True)
         if options.verbose and outcome.detail:
@@ -53,6 +60,7 @@ def _table(outcomes: list[Outcome], unreached: list[str], seconds: float) -> str
     by_backend = collections.Counter((k["backend"], k["level"]) for k in kernels)
     lines = ["", f"{len(outcomes)} cases, {len(kernels)} kernels captured, {seconds:.0f} s"]
     lines += [f"  {n:5}  {backend} ({level})" for (backend, level), n in sorted(by_backend.items())]
+    lines += _compiles(outcomes)
     lines.append("")
     for status, n in collections.Counter(o.status for o in outcomes).most_common():
         lines.append(f"{n:7}  {status}")
@@ -62,6 +70,18 @@ def _table(outcomes: list[Outcome], unreached: list[str], seconds: float) -> str
         lines += ["", f"{len(unreached)} kernels of the libraries that no case reached:"]
         lines += [f"  {site}" for site in unreached]
     return "\n".join(lines)
+
+
+def _compiles(outcomes: list[Outcome]) -> list[str]:
+    compiles = [compile_ for outcome in outcomes for compile_ in outcome.compiles]
+    if not compiles:
+        return []
+    lines = ["", f"{len(compiles)} kernels compiled, ours against the original"]
+    for status, n in collections.Counter(c["status"] for c in compiles).most_common():
+        lines.append(f"{n:7}  {status}")
+        causes = collections.Counter(c["cause"] for c in compiles if c["status"] == status)
+        lines += [f"{count:14}  {cause}" for cause, count in causes.most_common() if cause]
+    return lines
 
 
 if __name__ == "__main__":

@@ -30,11 +30,13 @@ class Lowered:
         lowers it further.  What that gives depends on locations and on the context,
         so that two equal modules need not lower to equal bytes.
       lane: how many Mosaic GPU modules have Lane semantics.
+      module: the StableHLO that calls them.
     """
 
     payloads: list[bytes]
     warpgroup: list[str]
     lane: int
+    module: Any = dataclasses.field(repr=False)
 
 
 @contextlib.contextmanager
@@ -108,7 +110,8 @@ def lower(make: Callable[[], Call], target: str) -> Lowered:
     fn, args = make()
     with pretending(target) as platform, mock.patch.object(core, "lower_mgpu_module", seen):
         lowered = jax.jit(fn).trace(*args).lower(lowering_platforms=(platform,))
-    return Lowered(_payloads(lowered.compiler_ir("stablehlo")), warpgroup, lane)
+    module = lowered.compiler_ir("stablehlo")
+    return Lowered(_payloads(module), warpgroup, lane, module)
 
 
 def _payloads(module: Any) -> list[bytes]:

@@ -13,6 +13,7 @@ REFUSED = "JAX cannot lower it"
 # Ours to mend: JAX lowers kernels that we did not capture, or captured differently.
 MISSED = "missed"
 CHECK_FAILED = "check failed"
+COMPILES_DIFFERENTLY = "compiles differently"
 # The corpus' to mend: the case does not lower, or lowers to no kernel at all.
 WRONG_CASE = "wrong case"
 DIED = "worker died"
@@ -31,7 +32,8 @@ class Outcome:
       detail: a traceback, where there is one.
       kernels: what was captured, for each its name, backend, level and size.
       sites: functions of the library that made a kernel, as [module, name].
-      seconds: wall-clock time, capture and checks together.
+      compiles: for each kernel, the fields of its `noop.Comparison`, where asked for.
+      seconds: wall-clock time, capture, checks and compiles together.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Outcome:
     detail: str = ""
     kernels: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     sites: list[list[str]] = dataclasses.field(default_factory=list)
+    compiles: list[dict[str, str]] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
     @property

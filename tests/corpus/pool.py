@@ -21,7 +21,7 @@ _CASES_PER_WORKER = 40
 
 
 class _Worker:
-    def __init__(self, devices: int):
+    def __init__(self, devices: int, compiling: bool):
         self.devices = devices
         self.served = 0
         environment = {
@@ -32,7 +32,7 @@ class _Worker:
         }
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.corpus.worker"],
+            [sys.executable, "-m", "tests.corpus.worker", *["--compile"] * compiling],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -77,20 +77,23 @@ class _Worker:
         return text[-3000:]
 
 
-def run_all(pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float) -> Iterator[Outcome]:
+def run_all(
+    pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float, compiling: bool = False
+) -> Iterator[Outcome]:
     """Outcomes in the order in which cases finish.
 
     Args:
       pairs: cases, each with a target.
       jobs: number of worker processes.
       timeout: seconds for one case.
+      compiling: compile every kernel and what it was captured from, too.
     """
     todo: queue.SimpleQueue[tuple[Case, str]] = queue.SimpleQueue()
-    for pair in sorted(pairs, key=lambda pair: pair[0].devices):
+    for pair in sorted(pairs, key=lambda pair: (pair[0].devices, pair[1])):
         todo.put(pair)
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     threads = [
-        threading.Thread(target=_serve, args=(todo, done, timeout), daemon=True)
+        threading.Thread(target=_serve, args=(todo, done, timeout, compiling), daemon=True)
         for _ in range(min(jobs, len(pairs)))
     ]
     for thread in threads:
@@ -99,7 +102,9 @@ def run_all(pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float) -> 
         yield done.get()
 
 
-def _serve(todo: queue.SimpleQueue, done: queue.SimpleQueue, timeout: float) -> None:
+def _serve(
+    todo: queue.SimpleQueue, done: queue.SimpleQueue, timeout: float, compiling: bool
+) -> None:
     worker: _Worker | None = None
     while True:
         try:
@@ -110,7 +115,7 @@ def _serve(todo: queue.SimpleQueue, done: queue.SimpleQueue, timeout: float) -> 
         if worker and (worker.devices != case.devices or worker.served >= _CASES_PER_WORKER):
             worker.close()
             worker = None
-        worker = worker or _Worker(case.devices)
+        worker = worker or _Worker(case.devices, compiling)
         start = time.monotonic()
         try:
             done.put(worker.run(name, timeout))

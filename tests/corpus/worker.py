@@ -1,11 +1,13 @@
 """Runs cases one after another in a process of its own.
 
 Reads ``name@target``, one a line; answers each with one line of JSON.  A crash
-of MLIR or a case that hangs then costs that case alone.
+of MLIR or a case that hangs then costs that case alone.  With ``--compile`` each
+kernel is compiled as well, see `noop`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -15,20 +17,32 @@ import time
 import traceback
 import warnings
 
-from . import oracle, sites
+from . import noop, oracle, sites
 from .case import Case
-from .outcome import CAPTURED, CHECK_FAILED, MISSED, REFUSED, WRONG_CASE, Outcome, cause_of
+from .outcome import (
+    CAPTURED,
+    CHECK_FAILED,
+    COMPILES_DIFFERENTLY,
+    MISSED,
+    REFUSED,
+    WRONG_CASE,
+    Outcome,
+    cause_of,
+)
 
 
-def run(case: Case, target: str) -> Outcome:
-    """Captures one case, compares with what JAX lowers, and checks every kernel."""
+def run(case: Case, target: str, compilers: noop.Compilers | None) -> Outcome:
+    """Captures one case, compares with what JAX lowers, and checks every kernel.
+
+    Compiles them too, where there is something to compile them with.
+    """
     start = time.monotonic()
-    outcome = _run(case, target)
+    outcome = _run(case, target, compilers)
     outcome.seconds = round(time.monotonic() - start, 2)
     return outcome
 
 
-def _run(case: Case, target: str) -> Outcome:
+def _run(case: Case, target: str, compilers: noop.Compilers | None) -> Outcome:
     import jax
 
     from mosaic_toolkit.capture import capture
@@ -61,7 +75,22 @@ def _run(case: Case, target: str) -> Outcome:
         return Outcome(name, WRONG_CASE, "lowers to no kernel", kernels=kernels)
     if failure is not None:
         return Outcome(name, MISSED, cause_of(failure), _text(failure), kernels, found)
-    return _checked(Outcome(name, CAPTURED, "", "", kernels, found), captured, lowered)
+    outcome = _checked(Outcome(name, CAPTURED, "", "", kernels, found), captured, lowered)
+    if compilers is not None and outcome.status == CAPTURED:
+        _compile(outcome, captured, lowered, compilers)
+    return outcome
+
+
+def _compile(
+    outcome: Outcome, captured: list, lowered: oracle.Lowered, compilers: noop.Compilers
+) -> None:
+    comparisons = noop.compare(captured, noop.original(lowered.module), compilers)
+    outcome.compiles = [dataclasses.asdict(comparison) for comparison in comparisons]
+    bad = [c for c in comparisons if c.status not in noop.GOOD]
+    if bad:
+        outcome.status = COMPILES_DIFFERENTLY
+        causes = (f"{c.kernel}: {c.status}{f': {c.cause}' if c.cause else ''}" for c in bad)
+        outcome.cause = "; ".join(causes)
 
 
 def _checked(outcome: Outcome, captured: list, lowered: oracle.Lowered) -> Outcome:
@@ -115,7 +144,7 @@ def _text(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))[-6000:]
 
 
-def main() -> None:
+def main(argv: list[str]) -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print must not mix with the answers
     warnings.simplefilter("ignore")
@@ -123,11 +152,12 @@ def main() -> None:
     from .cases import all_cases
 
     cases = {case.name: case for case in all_cases()}
-    for line in sys.stdin:
-        name, _, target = line.strip().rpartition("@")
-        outcome = run(cases[name], target)
-        print(json.dumps(dataclasses.asdict(outcome)), file=answers, flush=True)
+    with noop.Compilers() if "--compile" in argv else contextlib.nullcontext() as compilers:
+        for line in sys.stdin:
+            name, _, target = line.strip().rpartition("@")
+            outcome = run(cases[name], target, compilers)
+            print(json.dumps(dataclasses.asdict(outcome)), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -9,6 +9,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import json
+import os
 import queue
 import tempfile
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from pathlib import Path
 from . import errors
 from .backends import get_backend
 from .compiling import failure
-from .compiling.environment import DUMP_FOLDERS, environment
+from .compiling.environment import compiler_of, environment
 from .compiling.process import WorkerProcess
 from .errors import CompileError, ToolkitError
 from .kernel import Kernel, save
@@ -60,6 +61,16 @@ class Compiled:
         """Name of the chip."""
         return self.kernel.target
 
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Writes an executable file, which `executable.Executable.load` reads.
+
+        Raises:
+          Unsupported: the kernel talks to other devices.
+        """
+        from .executable import Executable
+
+        return Executable.of(self).save(path)
+
 
 def compile_kernel(
     kernel: Kernel,
@@ -74,7 +85,7 @@ def compile_kernel(
     Args:
       target: the chip; by default the one that the kernel was captured for.
       dump_to: a directory, made where missing, for all that the compiler dumps:
-        ``stablehlo.mlir`` and the folders of `compiling.environment.DUMP_FOLDERS`.
+        ``stablehlo.mlir`` and the folders of `compiling.environment.Compiler`.
       llo_passes: a regular expression for the LLO passes to dump; None for all.
       limits: of time and memory.
 
@@ -188,17 +199,24 @@ def _worker(kernel: Kernel, dump_to: Path | None, llo_passes: str | None) -> Wor
     chip = get_target(kernel.target)
     if dump_to is not None:
         dump_to = dump_to.resolve()
-        for folder in DUMP_FOLDERS[chip.platform]:
+        for folder in compiler_of(chip).FOLDERS:
             (dump_to / folder).mkdir(parents=True, exist_ok=True)
     return WorkerProcess(environment(chip, dump_to, llo_passes))
 
 
 def _compile_in(
-    worker: WorkerProcess, kernel: Kernel, dump_to: Path | None, limits: Limits
+    worker: WorkerProcess,
+    kernel: Kernel,
+    dump_to: Path | None,
+    limits: Limits,
+    program: str | None = None,
 ) -> Compiled:
+    """Compiles a kernel, or the StableHLO `program` that calls it, in a worker."""
     with tempfile.TemporaryDirectory(prefix="mosaic-compile-") as name:
         directory = Path(name)
         save(kernel, directory / "kernel.mlir")
+        if program is not None:
+            (directory / "program.mlir").write_text(program, encoding="utf-8")
         request = {"dump": None if dump_to is None else str(dump_to.resolve())}
         (directory / "request.json").write_text(json.dumps(request), encoding="utf-8")
         ending = worker.serve(

@@ -5,6 +5,7 @@ with an empty line when ``outcome.json`` stands in its directory.  Ends when its
 standard input does, in the middle of a compile too: it never outlives its user.
 
     DIRECTORY/kernel.mlir, kernel.json   the kernel
+    DIRECTORY/program.mlir               StableHLO to compile in place of the kernel alone, if any
     DIRECTORY/request.json               {"dump": directory or null}
     DIRECTORY/stage                      what it is doing, kept up to date
     DIRECTORY/outcome.json               {"seconds": ...}, or {"error", "message", "hint"}
@@ -20,14 +21,16 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..backends import get_backend
-from ..errors import CompileError, ToolkitError
-from ..kernel import load, write_atomically
-from ..targets import Target, get_target
-from .environment import TPU_TOPOLOGIES, cuda_toolkit, gpu_target_config
-from .sass import disassemble
+from ..errors import ToolkitError
+from ..kernel import Kernel, load, write_atomically
+from ..targets import get_target
+from .environment import compiler_of
+
+if TYPE_CHECKING:
+    from ..jax_compat import ir
 
 # What a request is doing; the compilers' own stages are in what they say.
 READING = "reading the kernel"
@@ -81,15 +84,15 @@ def _compile(directory: Path) -> dict[str, Any]:
     request = json.loads((directory / "request.json").read_text(encoding="utf-8"))
     enter(LOWERING)
     from ..jax_compat import print_module
-    from .stablehlo import stablehlo_module
 
-    module = stablehlo_module(kernel)
+    module = _program(directory, kernel)
     if request["dump"] is not None:
         text = print_module(module)
         (Path(request["dump"]) / "stablehlo.mlir").write_text(text, encoding="utf-8")
     enter(LOADING)
     target = get_target(kernel.target)
-    devices = _devices(target, get_backend(kernel.backend).spans_devices(kernel))
+    compiler = compiler_of(target)
+    devices = compiler.devices(target, _devices_of(kernel, module))
     enter(COMPILING)
     from ..jax_compat import topologies
 
@@ -98,39 +101,27 @@ def _compile(directory: Path) -> dict[str, Any]:
     seconds = time.monotonic() - start
     (directory / "executable").write_bytes(executable)
     if request["dump"] is not None:
-        _add_sass(Path(request["dump"]))
+        compiler.finish(Path(request["dump"]))
     return {"seconds": seconds}
 
 
-def _add_sass(dump: Path) -> None:
-    toolkit = cuda_toolkit()
-    if toolkit is not None and (dump / "hlo").is_dir():
-        disassemble(dump / "hlo", toolkit)
+def _program(directory: Path, kernel: Kernel) -> ir.Module:
+    program = directory / "program.mlir"
+    if program.exists():
+        from ..jax_compat import topologies
+
+        return topologies.parse_program(program.read_text(encoding="utf-8"))
+    from .stablehlo import stablehlo_module
+
+    return stablehlo_module(kernel)
 
 
-def _devices(target: Target, several: bool) -> list[Any]:
-    from ..jax_compat import topologies
-
-    if target.platform == "tpu":
-        if not topologies.has_tpu_compiler():
-            raise CompileError(
-                f"libtpu, the compiler for {target}, is not installed",
-                hint="pip install 'mosaic-toolkit[tpu]'",
-            )
-        one, many = TPU_TOPOLOGIES[target.name]
-        return topologies.tpu_devices(many) if several else topologies.tpu_devices(one)[:1]
-    if cuda_toolkit() is None:
-        raise CompileError(
-            f"ptxas, the assembler for {target}, is neither installed nor on PATH",
-            hint="pip install 'mosaic-toolkit[gpu]'",
-        )
-    try:
-        return [topologies.gpu_device(target.name, gpu_target_config(target))]
-    except NotImplementedError as error:
-        raise CompileError(
-            f"JAX's CUDA plugin, the compiler for {target}, is not installed",
-            hint="pip install 'mosaic-toolkit[gpu]'",
-        ) from error
+def _devices_of(kernel: Kernel, module: ir.Module) -> int | None:
+    """How many devices the program runs on, None where the kernel alone does not tell."""
+    partitions = module.operation.attributes.get("mhlo.num_partitions")
+    if partitions is not None:
+        return partitions.value
+    return None if get_backend(kernel.backend).spans_devices(kernel) else 1
 
 
 if __name__ == "__main__":

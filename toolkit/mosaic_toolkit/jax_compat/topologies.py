@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax._src import cloud_tpu_init, compiler
+from jax._src.interpreters import mlir
 from jax.experimental import topologies
 from jaxlib import _jax
 
@@ -24,21 +25,34 @@ def tpu_devices(topology: str) -> list[Any]:
     return topologies.get_topology_desc(topology, "tpu").devices
 
 
-def gpu_device(name: str, target_config: str) -> Any:
-    """A GPU.
+def gpu_devices(name: str, target_config: str, count: int) -> list[Any]:
+    """GPUs of one host.
 
     Args:
       name: of the chip.
       target_config: a ``GpuTargetConfigProto`` as text, with the chip's facts.
+      count: how many.
+
+    Raises:
+      NotImplementedError: JAX's CUDA plugin is not installed.
     """
     return topologies.get_topology_desc(
-        name, "cuda", topology="1x1x1", target_config=target_config
-    ).devices[0]
+        name, "cuda", topology=f"1x1x{count}", target_config=target_config
+    ).devices
 
 
 def has_tpu_compiler() -> bool:
     """Whether JAX finds a libtpu."""
     return cloud_tpu_init.get_tpu_library_path() is not None
+
+
+def parse_program(text: str) -> ir.Module:
+    """A program as JAX lowers it, from its text; in all dialects that such programs use.
+
+    Raises:
+      ir.MLIRError: the text does not parse or does not verify.
+    """
+    return ir.Module.parse(text, context=mlir.make_ir_context())
 
 
 def compile_module(module: ir.Module, devices: Sequence[Any]) -> bytes:

@@ -32,12 +32,11 @@ def vmem_operands(llo: Path, unit: str) -> list[int]:
     ]
 
 
-def kernel_unit(llo: Path) -> str:
-    """The instruction of the XLA program that is the kernel, after which its files are named.
+def kernel_units(llo: Path) -> list[str]:
+    """The instructions of the XLA program that are Mosaic kernels, after which files are named.
 
     Raises:
       CompileError: the compiler left no program.
-      Unsupported: the program calls more than one kernel, or none.
     """
     programs = sorted(llo.glob("*-hlo.txt"))
     if not programs:
@@ -46,7 +45,17 @@ def kernel_unit(llo: Path) -> str:
             hint="compile with --xla_jf_dump_to and --xla_jf_dump_llo_text=true",
         )
     names = _KERNEL.findall("\n".join(p.read_text(errors="replace") for p in programs))
-    found = list(dict.fromkeys(names))
+    return list(dict.fromkeys(names))
+
+
+def kernel_unit(llo: Path) -> str:
+    """The one of `kernel_units`.
+
+    Raises:
+      CompileError: the compiler left no program.
+      Unsupported: the program calls more than one kernel, or none.
+    """
+    found = kernel_units(llo)
     if len(found) != 1:
         raise Unsupported(
             f"{llo}: the program calls {len(found)} Mosaic kernels"
