@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .backends import Backend, all_backends, get_backend
-from .errors import CaptureError
+from .errors import CaptureError, Unsupported
 from .kernel import Kernel
 from .targets import DEFAULT_TARGETS, Target, get_target
 from .versions import installed
@@ -22,7 +22,7 @@ from .versions import installed
 if TYPE_CHECKING:
     from .jax_compat import ir
     from .jax_compat.kernel_call import KernelCall
-    from .jax_compat.scopes import Emitted, Listener
+    from .jax_compat.scopes import Emitted, Executed, Listener
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Captured:
       refusals: backends that a kernel without backend-specific parameters could
         not be lowered for, where another one accepted it.
       notes: what the user should know of the values that the program got.
+      findings: what running kernels here found wrong with them: races and the like.
       asked: whether the program asked for a device that is not there, so that
         another target could make it choose another kernel.
     """
@@ -62,7 +63,16 @@ class Captured:
     failures: list[Failure] = dataclasses.field(default_factory=list)
     refusals: list[Failure] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
+    findings: list[str] = dataclasses.field(default_factory=list)
     asked: bool = False
+
+
+class _NotExecuted(Exception):
+    """A kernel was lowered, and our interpreter cannot run it: `broken` if that is its own fault."""
+
+    def __init__(self, reason: str, *, broken: bool = False):
+        super().__init__(reason)
+        self.broken = broken
 
 
 class _Recorder:
@@ -74,12 +84,14 @@ class _Recorder:
         *,
         pretend: bool,
         run: bool,
+        execute: bool = False,
         on_kernel: Callable[[Kernel], None] = lambda _: None,
     ):
         self.captured = Captured()
         self.target: Target | None = targets[0] if pretend else None
         self._targets = tuple(targets)
         self._run = run
+        self._execute = execute
         self._on_kernel = on_kernel
         self._lowering_for: Target | None = None
         self._seen: set[tuple[Any, ...]] = set()
@@ -91,18 +103,43 @@ class _Recorder:
     def on_cpu(self, call: KernelCall) -> Sequence[Any]:
         refusals: list[Failure] = []
         accepted = 0
+        values: Sequence[Any] | None = None
         for backend, target in self._choices(call.backends):
             try:
                 with self._answering(target):
-                    call.emit_for(backend, target.platform)
+                    if self._run and self._execute and values is None:
+                        values = call.executed(backend, target.platform, self._executor)
+                    else:
+                        call.emit_for(backend, target.platform)
                 accepted += 1
+            except _NotExecuted as error:
+                if error.broken:
+                    raise
+                accepted += 1
+                note = f"{call.name}: its values are those of the unmodified kernel in JAX's "
+                _extend(self.captured.notes, [f"{note}interpret mode: {error}"])
             except Exception as error:
                 refusals.append(_failure(call, backend, target, error))
         if accepted:
             _extend(self.captured.refusals, refusals)
         else:
             _extend(self.captured.failures, _joined(refusals))
-        return self._values(call)
+        return self._values(call) if values is None else values
+
+    def _executor(self, emitted: Emitted) -> Executed:
+        from .interpreter.in_jax import executed
+
+        kernel = kernel_of(emitted, self._target_of(backend_of_call(emitted.op).platform))
+
+        def found(kernel: Kernel, finding: Any) -> None:
+            _extend(self.captured.findings, [f"{kernel.name}: {finding}"])
+
+        try:
+            return executed(kernel, found)
+        except Unsupported as error:
+            raise _NotExecuted(str(error).split("\n")[0]) from error
+        except Exception as error:
+            raise _NotExecuted("the interpreter broke", broken=True) from error
 
     def _choices(self, backends: tuple[str, ...]) -> list[tuple[str, Target]]:
         """What to lower a call for: its backends on the chips that were asked for.
@@ -312,6 +349,7 @@ def capturing(
     target: str | Target | Sequence[str | Target] | None = None,
     *,
     run: bool = True,
+    execute: bool = False,
     every_thread: bool = False,
 ) -> Iterator[list[Kernel]]:
     """Captures every kernel that is lowered in the block.
@@ -324,6 +362,8 @@ def capturing(
         H100: a kernel without backend-specific parameters is captured for both.
       run: get the kernels' values from JAX's interpret mode; otherwise they are
         zeros of the right shape.
+      execute: get them from the captured modules, rewritten ones included, which
+        this toolkit's interpreter runs.
       every_thread: capture in every thread, not only in this one.
 
     Yields:
@@ -332,7 +372,7 @@ def capturing(
     Raises:
       CaptureError: when the block ends, if a kernel in it could not be lowered.
     """
-    with recording(target, run=run, every_thread=every_thread) as captured:
+    with recording(target, run=run, execute=execute, every_thread=every_thread) as captured:
         yield captured.kernels
     _raise_failures(captured)
 
@@ -342,6 +382,7 @@ def recording(
     target: str | Target | Sequence[str | Target] | None = None,
     *,
     run: bool = True,
+    execute: bool = False,
     every_thread: bool = False,
     on_kernel: Callable[[Kernel], None] = lambda _: None,
 ) -> Iterator[Captured]:
@@ -356,7 +397,7 @@ def recording(
     pretend = here is None or (target is not None and here not in targets)
     if here is not None and target is None:
         targets = [here]
-    recorder = _Recorder(targets, pretend=pretend, run=run, on_kernel=on_kernel)
+    recorder = _Recorder(targets, pretend=pretend, run=run, execute=execute, on_kernel=on_kernel)
     with lowering.listening(recorder, every_thread=every_thread):
         yield recorder.captured
 
@@ -370,7 +411,7 @@ def interpreting() -> Iterator[Listener]:
     """
     from .jax_compat import lowering
 
-    recorder = _Recorder(_targets(None), pretend=False, run=True)
+    recorder = _Recorder(_targets(None), pretend=False, run=True, execute=True)
     with lowering.listening(recorder):
         yield recorder
     _raise_failures(recorder.captured)

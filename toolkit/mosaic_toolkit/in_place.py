@@ -78,7 +78,7 @@ class Rewriter:
         return dataclasses.replace(emitted, asm=result.asm)
 
     def on_cpu(self, call: KernelCall) -> Sequence[Any]:
-        """Values of a call in JAX's interpret mode; logs what its rewritten kernel would be."""
+        """Values of a call, from its rewritten kernel."""
         with interpreting() as interpreter:
             return interpreter.on_cpu(call)
 
@@ -148,8 +148,8 @@ def rewriting(
     """Rewrites the kernels that this thread lowers in the block.
 
     A kernel that a pass refuses is compiled as it is, and the log says why.  On a
-    machine without the device, values are those of the unmodified kernel in JAX's
-    interpret mode: the log tells what would run.  Of nested blocks the outer one
+    machine without the device the rewritten kernels run in this toolkit's interpreter;
+    where that cannot, the unmodified ones in JAX's interpret mode.  Of nested blocks the outer one
     rewrites first.
 
     Args:
@@ -176,7 +176,7 @@ def rewriting(
             raise ToolkitError("a target was named already by what this block stands in")
         if listener() is None and (target is not None or this_machine() is None):
             chip = get_target(target) if target else None
-            stack.enter_context(capturing(chip))
+            stack.enter_context(capturing(chip, execute=True))
         stack.enter_context(lowering.rewriting_with(rewriter))
         yield rewriter.log
 

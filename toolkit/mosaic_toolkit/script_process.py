@@ -48,7 +48,13 @@ def main(directory: Path) -> None:
             from .jax_compat.lowering import rewriting_with
 
             _configure(pretend, script.devices)
-            listening = recording(targets, run=script.run, every_thread=True, on_kernel=keep)
+            listening = recording(
+                targets,
+                run=script.run,
+                execute=script.rewrite is not None,
+                every_thread=True,
+                on_kernel=keep,
+            )
             captured = hooks.enter_context(listening)
             hooks.enter_context(rewriting_with(*rewriters, every_thread=True))
 
@@ -68,7 +74,7 @@ def main(directory: Path) -> None:
         versions=_versions(),
         failures=tuple(captured.failures),
         refusals=tuple(captured.refusals),
-        notes=tuple(captured.notes),
+        notes=(*captured.notes, *captured.findings),
         traceback=error,
         functions=() if captured.kernels else tuple(_function_names(script.path)),
     )

@@ -10,7 +10,9 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+from jax._src import callback
 from jax._src.effects import ordered_effects
 from jax._src.interpreters import mlir
 from jax._src.pallas import core as pallas_core
@@ -23,6 +25,7 @@ from jax.experimental.mosaic.gpu import layout_inference
 
 from . import gpu_pipeline, ir, register_dialects
 from .devices import replaced
+from .scopes import Emitted, Executor
 
 
 class KernelCall:
@@ -39,6 +42,7 @@ class KernelCall:
         self._ctx = ctx
         self._operands = operands
         self._params = params
+        self._executor: Executor | None = None
         self.backends = _backends_of(params)
         self.name, self.source = _name_of(params)
 
@@ -47,16 +51,7 @@ class KernelCall:
 
         Raises whatever JAX raises where the backend does not accept the kernel.
         """
-        rule = self._rule
-        params = dict(self._params)
-        if "interpret" in params:
-            params["interpret"] = False
-        if backend == "mosaic_gpu" and isinstance(
-            params.get("grid_mapping"), pallas_core.GridMapping
-        ):
-            rule = gpu_pipeline.lower_grid
-        elif backend == "triton" and params.get("compiler_params") is None:
-            params["compiler_params"] = triton_core.CompilerParams()
+        rule, params = self._rule_for(backend)
         old = self._ctx.module_context
         context = ir.Context()
         register_dialects(context)
@@ -84,8 +79,62 @@ class KernelCall:
             )
             with ir.InsertionPoint(block), warnings.catch_warnings():
                 warnings.simplefilter("ignore", DeprecationWarning)
-                with calls.inside(self), _brief_layout_search(len(self.backends) > 1):
+                with calls.inside(self), self._brief_layout_search():
                     rule(ctx, *block.arguments, **params)
+
+    def executed(self, backend: str, platform: str, executor: Executor) -> Sequence[Any]:
+        """The call's values as `executor` computes them from the custom calls that it lowers to.
+
+        It is lowered for the backend in place; each custom call becomes a call of Python.
+        Raises whatever JAX or the executor raises.
+        """
+        rule, params = self._rule_for(backend)
+        ctx = self._ctx.replace(module_context=_for_platform(self._ctx, platform), platforms=None)
+        self._executor = executor
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                with calls.inside(self), self._brief_layout_search():
+                    return rule(ctx, *self._operands, **params)
+        finally:
+            self._executor = None
+
+    def called_back(self, ctx: Any, emitted: Emitted) -> Sequence[Any] | None:
+        """The results of a custom call that the executor takes the place of, if there is one."""
+        if self._executor is None:
+            return None
+        operands = list(emitted.op.operands)
+        try:
+            executed = self._executor(emitted)
+        finally:
+            emitted.op.erase()
+        results, _, keepalive = callback.emit_python_callback(
+            ctx.replace(module_context=_for_platform(ctx, "cpu")),
+            executed.run,
+            None,
+            operands,
+            [jax.core.ShapedArray(t.shape, jnp.dtype(t.dtype)) for t in executed.operands],
+            [jax.core.ShapedArray(t.shape, jnp.dtype(t.dtype)) for t in executed.results],
+            has_side_effect=False,
+        )
+        ctx.module_context.add_keepalive(keepalive)
+        return results
+
+    def _rule_for(self, backend: str) -> tuple[Callable, dict[str, Any]]:
+        """The rule and parameters that lower the call for a backend."""
+        rule, params = self._rule, dict(self._params)
+        if "interpret" in params:
+            params["interpret"] = False
+        if backend == "mosaic_gpu" and isinstance(
+            params.get("grid_mapping"), pallas_core.GridMapping
+        ):
+            rule = gpu_pipeline.lower_grid
+        elif backend == "triton" and params.get("compiler_params") is None:
+            params["compiler_params"] = triton_core.CompilerParams()
+        return rule, params
+
+    def _brief_layout_search(self) -> contextlib.AbstractContextManager[None]:
+        return _brief_layout_search(len(self.backends) > 1)
 
     def interpreted(self) -> Sequence[Any]:
         """The call's values by JAX's interpret mode: as asked for, else the first that can.
@@ -126,6 +175,10 @@ class KernelCall:
         ctx = self._ctx.replace(tokens_in=mlir.TokenSet.create(ordered), tokens_out=None)
         with calls.inside(self):
             return mlir.lower_fun(function, multiple_results=True)(ctx, *self._operands)
+
+
+def _for_platform(ctx: Any, platform: str) -> Any:
+    return ctx.module_context.replace(platforms=(platform,))
 
 
 # How many assignments Mosaic GPU's layout inference may try for a kernel that was not

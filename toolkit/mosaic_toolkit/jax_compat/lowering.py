@@ -155,6 +155,8 @@ def _emission(level: Callable[[dict[str, Any]], tuple[str | None, str, dict[str,
                     emitted = rewriter(emitted)
                 if who is not None:
                     who.emitted(emitted)
+                if calls.current is not None:
+                    results = calls.current.called_back(ctx, emitted) or results
             return results
 
         return lower

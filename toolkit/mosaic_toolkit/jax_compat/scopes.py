@@ -11,11 +11,12 @@ import contextlib
 import dataclasses
 import functools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from jax._src import config
 
+from ..kernel import ArrayType
 from ..targets import Target
 from . import ir
 
@@ -62,6 +63,26 @@ class Emitted:
     level: str
     encoding: dict[str, Any]
     call: KernelCall | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Executed:
+    """What computes a kernel's results on the CPU.
+
+    Attributes:
+      run: takes an array per operand, returns one per result.
+      operands, results: their types.
+    """
+
+    run: Callable[..., Sequence[Any]]
+    operands: tuple[ArrayType, ...]
+    results: tuple[ArrayType, ...]
+
+
+class Executor(Protocol):
+    """What runs kernels in place of a device."""
+
+    def __call__(self, emitted: Emitted) -> Executed: ...
 
 
 class Rewriter(Protocol):
