@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import cli_compiled, cli_verify
+from . import cli_compiled, cli_run, cli_verify
 from .cli_options import JsonOption, KernelArgument, print_json, say
 from .errors import CaptureError, CompileError, Mismatch, Refused, ToolkitError
 
@@ -202,54 +202,6 @@ def apply(
 
 
 @app.command()
-def run(
-    script: Annotated[Path, typer.Argument(help="A Python script; it runs as __main__.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(help="The script's own arguments, after --.")
-    ] = None,
-    pipeline: Annotated[
-        str,
-        typer.Option("-p", "--pipeline", help="Passes to apply to each kernel as it is lowered."),
-    ] = "",
-    plugin: Annotated[
-        list[Path] | None, typer.Option(help="A Python file that defines passes. Repeat for more.")
-    ] = None,
-    only: Annotated[str, typer.Option(help="Only kernels whose name matches this pattern.")] = "*",
-    override: Annotated[
-        Path | None, typer.Option(help="A dump whose kernels replace those of the same name.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option("--target", "-t", help="Run as this chip; default this machine's, or v5e."),
-    ] = None,
-    devices: Annotated[
-        int, typer.Option(min=0, help="CPU devices that JAX offers the script (for shard_map).")
-    ] = 0,
-) -> None:
-    """Run a script with its kernels rewritten in place; say what became of each."""
-    from .report import dump as report
-    from .runner import Rewriting, Script, run_program
-
-    rewrite = Rewriting(
-        pipeline, tuple(map(str, plugin or ())), only, str(override) if override else None
-    )
-    program = run_program(
-        Script(script, tuple(arguments or ()), devices=devices, rewrite=rewrite), target
-    )
-    for line in (*program.rewrites, *report.remarks(program.run)):
-        say(line)
-    if not program.on_device:
-        say(
-            "note: values are those of the unmodified kernels in JAX's interpret mode: no device here"
-        )
-    if (pipeline or override) and not program.rewrites:
-        say("error: no kernel that the script lowered was to be rewritten")
-        raise typer.Exit(1)
-    if program.run.failures or program.run.traceback:
-        raise typer.Exit(1)
-
-
-@app.command()
 def diff(
     before: KernelArgument,
     after: KernelArgument,
@@ -286,6 +238,7 @@ def passes(
         typer.echo(report.render_listing(infos))
 
 
+app.command()(cli_run.run)
 app.command("compile")(cli_compiled.compile_)
 app.command()(cli_compiled.stages)
 app.command()(cli_compiled.stats)

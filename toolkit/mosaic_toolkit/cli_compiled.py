@@ -49,6 +49,10 @@ def compile_(
     stages: Annotated[
         Path | None, typer.Option(help="Write every stage below the kernel here, one file each.")
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Write an executable file, which run takes."),
+    ] = None,
     timeout: TimeoutOption = 120,
 ) -> None:
     """Compile a kernel with its own compiler for a chip, with no device on the machine."""
@@ -57,20 +61,23 @@ def compile_(
         from .recompile import Limits, compile_kernel
 
         compiled = compile_kernel(find_kernel(kernel), target, limits=Limits(timeout_s=timeout))
-        _say_compiled(compiled)
+        _say_compiled(compiled, output)
         return
     from .stages import read_stages, write_stages
 
     with _compiled(kernel, target, timeout) as compiled:
-        _say_compiled(compiled)
+        _say_compiled(compiled, output)
         assert compiled.dump is not None
         write_stages(read_stages(compiled.dump, compiled.kernel.backend), stages)
     say(f"wrote {stages}")
 
 
-def _say_compiled(compiled: Compiled) -> None:
+def _say_compiled(compiled: Compiled, output: Path | None) -> None:
     kernel = compiled.kernel
     say(f"{kernel.name} ({kernel.backend}, {kernel.target}) compiled in {compiled.seconds:.1f} s")
+    if output is not None:
+        compiled.save(output)
+        say(f"wrote {output}")
 
 
 def stages(

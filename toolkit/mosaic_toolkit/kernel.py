@@ -199,13 +199,13 @@ def _named_texts(data: Mapping[str, Any], key: str) -> tuple[tuple[str, str], ..
 # --- files --------------------------------------------------------------------
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, data: str | bytes) -> None:
     """Writes `path` whole or not at all: to a temporary file beside it, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(temporary, 0o666 & ~umask)
@@ -246,20 +246,29 @@ def load(path: str | os.PathLike[str]) -> Kernel:
             f"{side}:{error.lineno}:{error.colno}: not JSON: {error.msg}",
             hint="dump the kernel again",
         ) from error
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise InvalidModule(f'{side}:1: expected a kernel\'s description ("format": "{FORMAT}")')
-    check_version(side, data, FORMAT_VERSION)
-    try:
-        kernel = Kernel.from_json(data, asm)
-    except (KeyError, TypeError, ValueError) as error:
-        what = f"no field {error}" if isinstance(error, KeyError) else str(error)
-        raise InvalidModule(f"{side}: {what}", hint="dump the kernel again") from error
+    kernel = described(str(side), data, asm)
     if kernel.digest != data.get("module_sha256"):
         check_parses(path)
     return kernel
 
 
-def check_version(path: Path, data: Mapping[str, Any], newest: int) -> None:
+def described(where: str, data: Any, asm: str) -> Kernel:
+    """The kernel of a description that `where` holds, and of its module's text.
+
+    Raises:
+      InvalidModule: it is no kernel's description, or of a newer version.
+    """
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise InvalidModule(f'{where}:1: expected a kernel\'s description ("format": "{FORMAT}")')
+    check_version(where, data, FORMAT_VERSION)
+    try:
+        return Kernel.from_json(data, asm)
+    except (KeyError, TypeError, ValueError) as error:
+        what = f"no field {error}" if isinstance(error, KeyError) else str(error)
+        raise InvalidModule(f"{where}: {what}", hint="dump the kernel again") from error
+
+
+def check_version(path: Path | str, data: Mapping[str, Any], newest: int) -> None:
     """Raises InvalidModule where a file's format is of no version, or of one after `newest`."""
     version = data.get("format_version")
     if not isinstance(version, int) or version > newest:
