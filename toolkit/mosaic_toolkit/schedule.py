@@ -46,8 +46,9 @@ class Window:
       index_map: the block's index as a function of the grid indices ``i, j, k, ...``
         and of scalar prefetch operands; None where unread.
       pipeline_mode: as the backend calls it.
-      depth: number of slots that the mode asks for.
+      depth: number of slots that the compiler makes.
       slot_bytes: packed size of one block, before the compiler's tiling pads it.
+      padded_bytes: of one slot as the compiler lays it out, None where unknown.
       notes: what else the IR states of this window (element windows, revisiting).
     """
 
@@ -60,14 +61,15 @@ class Window:
     pipeline_mode: str
     depth: int | None
     slot_bytes: int | None
+    padded_bytes: int | None
     notes: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int | None:
-        """Packed size of all slots."""
-        return (
-            None if self.depth is None or self.slot_bytes is None else self.depth * self.slot_bytes
-        )
+        """All slots, padding included."""
+        if self.depth is None or self.padded_bytes is None:
+            return None
+        return self.depth * self.padded_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +83,10 @@ class Buffer:
       dtype: element type, in MLIR's spelling.
       space: the memory that it lives in.
       bytes: packed size, before the compiler's tiling pads it.
+      padded_bytes: as the compiler lays it out; None where unknown, and off the chip.
       offset: byte offset in its memory, where the IR fixes one.
+      overlaid: whether its memory is that of other buffers: they are not alive at
+        once, or it is the whole that they are cut from.
     """
 
     name: str
@@ -90,7 +95,9 @@ class Buffer:
     dtype: str
     space: str
     bytes: int | None
+    padded_bytes: int | None = None
     offset: int | None = None
+    overlaid: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +237,7 @@ class Schedule:
       stages: pipeline depth that the compiler is asked to make, where it is the
         compiler that pipelines loops.
       reserved: (memory, bytes) that the kernel reserves as a whole.
+      limits: (memory, bytes) that the kernel tells its compiler to allow it.
       windows, buffers, copies, semaphores, synchronisation, loops, roles: what the
         names say, in the order of the IR.
       algebra: what is computed.
@@ -245,6 +253,7 @@ class Schedule:
     cluster: tuple[int | None, ...] = ()
     stages: int | None = None
     reserved: tuple[tuple[str, int], ...] = ()
+    limits: tuple[tuple[str, int], ...] = ()
     windows: tuple[Window, ...] = ()
     buffers: tuple[Buffer, ...] = ()
     copies: tuple[Copy, ...] = ()
@@ -260,14 +269,14 @@ class Schedule:
         return tuple(s for s in self.synchronisation if s.action == "wait")
 
     def memory(self) -> dict[str, int | None]:
-        """On-chip bytes by memory: slots of windows, and buffers; packed.
+        """On-chip bytes by memory: slots of windows, and buffers alive at once; padded.
 
         A memory that the kernel reserves as a whole counts with that size.  None
         where a part of unknown size lives there.
         """
         totals: dict[str, int | None] = {}
         parts = [(w.space, w.bytes) for w in self.windows]
-        parts += [(b.space, b.bytes) for b in self.buffers]
+        parts += [(b.space, b.padded_bytes) for b in self.buffers if not b.overlaid]
         for space, size in parts:
             if space not in OFF_CHIP:
                 total = totals.get(space, 0)

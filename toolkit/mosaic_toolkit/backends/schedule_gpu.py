@@ -10,6 +10,7 @@ from ..jax_compat import ir
 from ..kernel import Kernel
 from ..opnames import asm_statements
 from ..schedule import (
+    OFF_CHIP,
     Buffer,
     Copy,
     GridDimension,
@@ -21,6 +22,7 @@ from ..schedule import (
 from ..ssa import handed_in, producer
 from . import storage
 from .expressions import Expressions
+from .gpu_memory import without_overlap
 from .nest import Place, as_loop, tally, walk
 from .warps import Warps
 
@@ -147,7 +149,7 @@ class _Reader:
             threads=self.threads,
             cluster=self._sizes("cluster"),
             reserved=tuple(self.reserved.items()),
-            buffers=tuple(self.buffers),
+            buffers=without_overlap(self.buffers),
             copies=tally(self.copies),
             semaphores=tuple(self.semaphores),
             synchronisation=tally(self.synchronisation),
@@ -183,6 +185,7 @@ class _Reader:
     ) -> None:
         type = value.type
         self.names[value] = name
+        size = storage.size_of(type)
         self.buffers.append(
             Buffer(
                 name,
@@ -190,8 +193,9 @@ class _Reader:
                 storage.shape_of(type),
                 str(type.element_type),
                 space,
-                storage.size_of(type),
-                offset,
+                size,
+                padded_bytes=None if space in OFF_CHIP else size,
+                offset=offset,
             )
         )
 

@@ -21,7 +21,7 @@ from ..schedule import (
     Window,
 )
 from ..ssa import producer
-from . import storage
+from . import storage, tpu_memory
 from .expressions import Expressions, Unreadable
 from .nest import Place, as_loop, tally, walk
 
@@ -96,6 +96,7 @@ class _Reader:
         self.synchronisation: list[Synchronisation] = []
         self.names: dict[ir.Value, str] = {}
         self.allocated: Counter[str] = Counter()
+        self.overlaid = tpu_memory.overlaid(entry.regions[0].blocks[0])
         self.expressions = Expressions(lambda value: self.names.get(value))
 
     def schedule(self, module: ir.Module) -> Schedule:
@@ -114,6 +115,7 @@ class _Reader:
             target=self.kernel.target,
             core_type=None if core is None else _word(core),
             grid=grid,
+            limits=self._limits(),
             windows=tuple(self.windows),
             buffers=tuple(self.buffers),
             copies=tally(self.copies),
@@ -126,6 +128,17 @@ class _Reader:
 
     def _has(self, name: str) -> bool:
         return name in self.entry.attributes
+
+    def _limits(self) -> tuple[tuple[str, int], ...]:
+        text = dict(self.kernel.attributes).get("backend_config")
+        if text is None:
+            return ()
+        config = ir.StringAttr(ir.Attribute.parse(text, self.entry.context)).value
+        try:
+            return tpu_memory.limits(config)
+        except ValueError as error:
+            self._unread("vmem_limit_bytes", f"the custom call's configuration: {error}")
+            return ()
 
     def _grid(self) -> tuple[GridDimension, ...]:
         bounds = (
@@ -198,8 +211,6 @@ class _Reader:
         self, argument: ir.Value, params: ir.DictAttr, direction: str | None, grid_rank: int
     ) -> None:
         mode = _word(params["pipeline_mode"]) if "pipeline_mode" in params else _DEFAULT_MODE
-        if mode not in _SLOTS:
-            self._unread(f"depth of window {self.names[argument]}", f"pipeline mode '{mode}'")
         known = {"transform_indices", "window_bounds", "pipeline_mode"}
         extra = sorted((_key(item), _value(item, params)) for item in params)
         window = Window(
@@ -210,11 +221,26 @@ class _Reader:
             space=storage.space_of(argument.type, "vmem"),
             index_map=self._index_map(self.names[argument], params["transform_indices"], grid_rank),
             pipeline_mode=mode,
-            depth=_SLOTS.get(mode),
+            depth=self._depth(self.names[argument], mode, params["transform_indices"]),
             slot_bytes=storage.size_of(argument.type),
+            padded_bytes=tpu_memory.tiled_size(argument.type),
             notes=tuple(f"{key} {value}" for key, value in extra if key not in known),
         )
         self.windows.append(window)
+
+    def _depth(self, window: str, mode: str, transform: ir.Attribute) -> int | None:
+        """Slots that the mode asks for; the compiler makes 1 where the block stays the same."""
+        if mode not in _SLOTS:
+            self._unread(f"depth of window {window}", f"pipeline mode '{mode}'")
+            return None
+        bounds = [dimension.bound for dimension in self._grid()]
+        if isinstance(transform, ir.AffineMapAttr):
+            used = re.findall(r"\bd(\d+)\b", str(transform).rpartition("-> ")[2])
+            moves = any(bounds[int(number)] != 1 for number in used)
+        else:
+            function = self.functions.get(transform.value)
+            moves = function is None or tpu_memory.moves(function, bounds)
+        return _SLOTS[mode] if moves else 1
 
     def _index_map(self, window: str, transform: ir.Attribute, grid_rank: int) -> str | None:
         names = self._map_arguments(grid_rank)
@@ -243,14 +269,18 @@ class _Reader:
         if self._semaphore(argument):
             return
         type = argument.type
+        space = storage.space_of(type, "vmem")
+        padded = tpu_memory.tiled_size(type, whole_bytes=kind == "scratch")
         self.buffers.append(
             Buffer(
                 name=self.names[argument],
                 kind=kind,
                 shape=storage.shape_of(type),
                 dtype=str(type.element_type),
-                space=storage.space_of(type, "vmem"),
+                space=space,
                 bytes=storage.size_of(type),
+                padded_bytes=None if space in OFF_CHIP else padded,
+                overlaid=argument in self.overlaid,
             )
         )
 

@@ -11,7 +11,6 @@ import json
 import math
 
 from ..jax_compat import ir
-from ..kernel import Kernel
 from ..ssa import producer
 from . import storage
 
@@ -38,8 +37,9 @@ def tiled_size(type: ir.Type, *, whole_bytes: bool = False) -> int | None:
     Returns:
       None where a dimension or the element's size is unknown.
     """
-    bits, shape = storage.element_bits(type.element_type), storage.shape_of(type)
-    if bits is None or _WORD_BITS % bits or storage.count(shape) is None:
+    bits = storage.element_bits(type.element_type)
+    shape = [dim for dim in storage.shape_of(type) if dim is not None]
+    if bits is None or _WORD_BITS % bits or len(shape) < type.rank:
         return None
     packing = _WORD_BITS // bits
     *outer, rows, lanes = (1, 1, *shape) if len(shape) < 2 else shape
@@ -117,15 +117,14 @@ def _peak(block: ir.Block, every: set[ir.Value]) -> tuple[int, set[ir.Value]]:
     return size + most[0], own | most[1]
 
 
-def limits(kernel: Kernel) -> tuple[tuple[str, int], ...]:
+def limits(config: str) -> tuple[tuple[str, int], ...]:
     """(memory, bytes) that the kernel's ``vmem_limit_bytes`` asks for.
 
-    Raises:
-      ValueError: the configuration is not JSON.
-    """
-    from ..jax_compat import new_context
+    Args:
+      config: the custom call's configuration, JSON.
 
-    with new_context():
-        text = ir.StringAttr(ir.Attribute.parse(dict(kernel.attributes)["backend_config"])).value
-    asked = json.loads(text).get("scoped_memory_configs", ())
+    Raises:
+      ValueError: it is not JSON.
+    """
+    asked = json.loads(config).get("scoped_memory_configs", ())
     return tuple(("vmem", int(m["size"])) for m in asked if m["memory_space"] == _VMEM)

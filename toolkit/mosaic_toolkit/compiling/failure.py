@@ -7,7 +7,10 @@ from pathlib import Path
 
 from ..errors import CompileError
 from ..kernel import Kernel
+from ..memory_budget import memory_budget
+from ..report.memory import remedy_lines, render_tables
 from ..report.units import size
+from ..schedule import raise_schedule
 from .process import Ending
 
 _MOST_CHARACTERS = 1500
@@ -27,6 +30,8 @@ _NAME = re.compile(r"(?:^|= )\"?(?P<name>[a-z_]\w*\.[\w.]+)\"?[ (<]")
 _REPORT = re.compile(r"\n*Please report a bug at: \S+\s*")
 _LOCATION = re.compile(r"^at location: .*$|^\s*at loc\(.*\)$", re.MULTILINE)
 
+_NO_ROOM = r"exceed memory|Ran out of memory|[Ee]xceed(?:s|ed)? .*(?:vmem|smem|shared memory)"
+
 # What to do about words of the compilers; the first that match.
 _HINTS = (
     (
@@ -34,7 +39,7 @@ _HINTS = (
         "operands and results do not fit in the chip's memory: smaller arrays, or a larger chip",
     ),
     (
-        r"exceed memory|Ran out of memory|[Ee]xceeds? .*(?:vmem|smem|shared memory)",
+        _NO_ROOM,
         "smaller blocks, fewer buffers ('pipeline-depth{stages=1}' keeps one of each window) "
         "or a chip with more on-chip memory",
     ),
@@ -72,7 +77,20 @@ def refusal(kernel: Kernel, stage: str, error: str, words: str) -> CompileError:
     text = _trim(words) or error
     if not _STATUS.match(words) and "JaxRuntimeError" not in error:
         text = f"{error}: {text}"
-    return CompileError(f"{_where(kernel, words)}: {subject}: {text}", hint=_hint(words))
+    message = f"{_where(kernel, words)}: {subject}: {text}"
+    if re.search(_NO_ROOM, words) and "on HBM" not in words:
+        return does_not_fit(kernel, message)
+    return CompileError(message, hint=_hint(words))
+
+
+def does_not_fit(kernel: Kernel, message: str) -> CompileError:
+    """The error for a kernel without room on the chip: what takes how much, and what to shrink."""
+    budget = memory_budget(raise_schedule(kernel))
+    remedies = [line for use in budget.over for line in remedy_lines(use)]
+    return CompileError(
+        "\n\n".join(filter(None, (message, render_tables(budget)))),
+        hint="; or ".join(remedies) or _hint(message),
+    )
 
 
 def crash(kernel: Kernel, stage: str, ending: Ending, dump: Path | None = None) -> CompileError:

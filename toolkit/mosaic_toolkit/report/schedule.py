@@ -7,16 +7,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algebra import Algebra
+from ..memory_budget import MemoryBudget, memory_budget
 from ..schedule import Schedule
-from ..targets import TARGETS
-from . import values
+from . import memory, values
 from .table import table
 from .units import number, shape, size
 
 
 def render_schedule(schedule: Schedule) -> str:
     """One table per aspect, in the same words for every backend."""
-    parts = [_launch(schedule)]
+    budget = memory_budget(schedule)
+    parts = [_launch(schedule, budget)]
+    if budget.memories:
+        parts.append(f"on-chip memory, before compiling\n{_indented(memory.render_budget(budget))}")
     for title, section in _SECTIONS:
         text = section(schedule)
         if text:
@@ -25,8 +28,9 @@ def render_schedule(schedule: Schedule) -> str:
 
 
 def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
-    """The schedule, and its on-chip memory totals in bytes."""
-    return {**values.to_json(schedule), "memory": schedule.memory()}
+    """The schedule, and its on-chip memory: totals in bytes, and the budget by buffer."""
+    budget = memory.to_json(memory_budget(schedule))
+    return {**values.to_json(schedule), "memory": schedule.memory(), "budget": budget}
 
 
 def schedule_from_json(data: Any) -> Schedule:
@@ -38,7 +42,7 @@ def schedule_from_json(data: Any) -> Schedule:
     return values.from_json(Schedule, data)
 
 
-def _launch(schedule: Schedule) -> str:
+def _launch(schedule: Schedule, budget: MemoryBudget) -> str:
     bounds = " x ".join(number(d.bound) for d in schedule.grid)
     semantics = ", ".join(d.semantics for d in schedule.grid)
     rows = [("grid", f"{bounds} ({semantics})" if bounds else "none")]
@@ -50,21 +54,9 @@ def _launch(schedule: Schedule) -> str:
         rows.append(("cluster", shape(schedule.cluster)))
     if schedule.stages is not None:
         rows.append(("stages", f"{schedule.stages}, by the compiler"))
-    rows += [(f"{space} memory", _total(schedule, space, n)) for space, n in _memory(schedule)]
+    rows += [(f"{use.space} memory", memory.total(use, budget.target)) for use in budget.memories]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name.ljust(width)}  {text}" for name, text in rows)
-
-
-def _memory(schedule: Schedule) -> list[tuple[str, int | None]]:
-    return list(schedule.memory().items())
-
-
-def _total(schedule: Schedule, space: str, total: int | None) -> str:
-    # The table of chips knows the memories of TensorCores and SMs, not of SparseCores.
-    known = schedule.core_type in (None, "tc") and schedule.target in TARGETS
-    capacity = TARGETS[schedule.target].capacity(space) if known else None
-    of = "" if capacity is None else f" of {size(capacity)} ({schedule.target})"
-    return f"{size(total)}{of}"
 
 
 def _windows(schedule: Schedule) -> str:
@@ -77,7 +69,7 @@ def _windows(schedule: Schedule) -> str:
             window.index_map or "?",
             window.pipeline_mode,
             number(window.depth),
-            size(window.slot_bytes),
+            size(window.padded_bytes),
             size(window.bytes),
             ", ".join(window.notes),
         )
@@ -94,7 +86,7 @@ def _buffers(schedule: Schedule) -> str:
             buffer.kind,
             f"{shape(buffer.shape) or 'scalar'} {buffer.dtype}",
             buffer.space,
-            size(buffer.bytes),
+            size(buffer.padded_bytes or buffer.bytes),
             "" if buffer.offset is None else f"at {buffer.offset}",
         )
         for buffer in schedule.buffers
