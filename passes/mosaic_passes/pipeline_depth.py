@@ -1,10 +1,11 @@
-"""`pipeline-depth`: how many on-chip buffers a TPU kernel's grid pipeline gives each window."""
+"""`pipeline-depth`: how many on-chip slots a TPU kernel's grid pipeline gives each window."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
+from mosaic_toolkit import grid_pipeline
 from mosaic_toolkit.backends.storage import size_of, space_of
 from mosaic_toolkit.errors import Refused
 from mosaic_toolkit.jax_compat import ir
@@ -15,6 +16,7 @@ from mosaic_toolkit.targets import MiB, get_target
 
 if TYPE_CHECKING:
     from mosaic_toolkit.graph import Graph
+    from mosaic_toolkit.kernel import Kernel
 
 _MODES = {1: "#tpu.pipeline_mode<synchronous>", 2: "#tpu.pipeline_mode<double_buffered>"}
 _DEFAULT_MODE = _MODES[2]
@@ -22,23 +24,27 @@ _DEFAULT_MODE = _MODES[2]
 
 @dataclasses.dataclass(frozen=True)
 class PipelineDepth(Pass):
-    """Sets how many buffers the grid pipeline gives each window: 1 (no overlap) or 2.
+    """Sets how many slots the grid pipeline gives each window: 1 (no overlap), 2, or more.
 
-    With one buffer, a block is copied between grid steps; with two, the next
-    block arrives while this one is in use.  An operand is a window where the
-    grid pipeline moves it block by block; operands that the kernel copies
-    itself are not.  Unless it is named, a window whose block never changes is
-    left alone: it has no next block to copy.
+    With one slot, a block is copied between grid steps; with two, the next
+    block arrives while this one is in use; with N, the next N - 1 blocks.  An
+    operand is a window where the grid pipeline moves it block by block;
+    operands that the kernel copies itself are not.  Unless it is named, a
+    window whose block never changes is left alone: it has no next block to copy.
+
+    The compiler knows one slot and two.  For more the grid is written out as a
+    loop, its windows as rings of slots with DMAs and semaphores of their own.
 
     Rewrite: pipeline_mode = #tpu.pipeline_mode<double_buffered> (or none)
       -> pipeline_mode = #tpu.pipeline_mode<synchronous>
+    Rewrite: iteration_bounds, window_params -> scf.for { enqueue_dma; wait_dma; ... }
     """
 
     name = "pipeline-depth"
     backends = frozenset({"mosaic_tpu"})
     level = "dialect"
 
-    stages: int = dataclasses.field(metadata={"help": "buffers of each window: 1 or 2"})
+    stages: int = dataclasses.field(metadata={"help": "slots of each window, 1 or more"})
     buffers: tuple[str, ...] = dataclasses.field(
         default=(),
         metadata={"help": "the windows to set, by operand name or argN; every window if left out"},
@@ -52,10 +58,13 @@ class PipelineDepth(Pass):
         chosen = check_buffers_exist(windows, self.buffers) or _moving(windows, graph)
         for window in chosen:
             check_revisit_allows(window, self.stages)
-        changed = [window for window in chosen if window.mode != _MODES[self.stages]]
+        changed = [window for window in chosen if window.depth != self.stages]
         if not changed:
             return
         check_memory_fits(graph, changed, self.stages)
+        if self.stages not in _MODES:
+            write_out_grid(graph, entry, windows, changed, self.stages)
+            return
         params = list(entry.attributes["window_params"])
         for window in changed:
             params[window.number] = _with_mode(window.params, _MODES[self.stages])
@@ -70,14 +79,18 @@ class _Window:
     Attributes:
       names: what a user may call it; the first is its own name if it has one.
       number: its place among the kernel's inputs and outputs.
-      type: of the memref that the kernel's body sees: one block.
+      argument: of the kernel's function: a reference of one block.
       params: its entry of ``window_params``.
     """
 
     names: tuple[str, ...]
     number: int
-    type: ir.Type
+    argument: ir.Value
     params: dict[str, ir.Attribute]
+
+    @property
+    def type(self) -> ir.Type:
+        return self.argument.type
 
     @property
     def pipelined(self) -> bool:
@@ -85,23 +98,18 @@ class _Window:
         return "window_bounds" in self.params and "transform_indices" in self.params
 
     @property
-    def mode(self) -> str:
-        return str(self.params.get("pipeline_mode", _DEFAULT_MODE))
+    def depth(self) -> int:
+        mode = str(self.params.get("pipeline_mode", _DEFAULT_MODE))
+        return next(depth for depth, name in _MODES.items() if name == mode)
 
     def __str__(self) -> str:
         return self.names[0]
 
 
 def check_stages_supported(stages: int) -> None:
-    """One buffer or two: the grid pipeline has no other modes."""
-    if stages in _MODES:
-        return
-    if stages > 2:
-        raise Refused(
-            f"{stages} stages: a window of the grid pipeline has at most 2 buffers",
-            hint="a deeper pipeline has to be written out, as pltpu.emit_pipeline does",
-        )
-    raise Refused(f"{stages} stages: a window needs at least 1 buffer")
+    """A window needs a slot."""
+    if stages < 1:
+        raise Refused(f"{stages} stages: a window needs at least 1 slot")
 
 
 def check_has_grid_windows(graph: Graph) -> ir.Operation:
@@ -156,24 +164,137 @@ def check_revisit_allows(window: _Window, stages: int) -> None:
 
 
 def check_memory_fits(graph: Graph, changed: list[_Window], stages: int) -> None:
-    """The chip has room for the second buffers, as far as sizes are known.
+    """The chip has room for the slots, as far as sizes are known.
 
     Sizes are packed: the compiler's tiling can only make them larger.
     """
     kernel = graph.kernel()
     memory, target = raise_schedule(kernel).memory(), get_target(kernel.target)
-    for space in {space_of(window.type, "vmem") for window in changed} if stages > 1 else ():
+    for space in sorted({space_of(window.type, "vmem") for window in changed}):
+        windows = [w for w in changed if space_of(w.type, "vmem") == space]
         used, capacity = memory.get(space), target.capacity(space)
-        blocks = [size_of(w.type) for w in changed if space_of(w.type, "vmem") == space]
-        if used is None or capacity is None or None in blocks:
+        sizes = [size for w in windows if (size := size_of(w.type)) is not None]
+        if used is None or capacity is None or len(sizes) < len(windows):
             continue
-        needed = used + sum(filter(None, blocks))
-        if needed > capacity:
+        fixed = used - sum(size * w.depth for size, w in zip(sizes, windows))
+        needed = fixed + stages * sum(sizes)
+        if needed > capacity and stages > max(w.depth for w in windows):
+            most = (capacity - fixed) // sum(sizes)
             raise Refused(
                 f"{stages} stages need {needed / MiB:.1f} MiB of {space.upper()}, "
-                f"{target} has {capacity / MiB:.1f} MiB",
+                f"{target} has {capacity / MiB:.1f} MiB: {max(most, 0)} fit",
                 hint="use smaller blocks, or name fewer windows: buffers=A,B",
             )
+
+
+# --- writing the grid out ---------------------------------------------------------
+
+
+def write_out_grid(
+    graph: Graph, entry: ir.Operation, windows: list[_Window], chosen: list[_Window], stages: int
+) -> None:
+    """Replaces the grid by a loop whose windows are rings of slots."""
+    kernel = graph.kernel()
+    bounds = check_grid_is_static(entry)
+    check_one_core(entry, bounds, kernel)
+    moved = [window for window in windows if window.pipelined]
+    arrays = _array_shapes(kernel, entry, windows)
+    functions = {f.attributes["sym_name"].value: f for f in graph.ops("func.func")}
+    rings = []
+    for window in moved:
+        array = arrays[window.number]
+        check_window_can_be_written_out(window, array)
+        rings.append(
+            grid_pipeline.Window(
+                argument=window.argument,
+                array=array,
+                written=window.number >= len(windows) - len(kernel.results),
+                transform=functions[window.params["transform_indices"].value].regions[0].blocks[0],
+                depth=stages if window in chosen else window.depth,
+            )
+        )
+    check_aliases_never_meet(kernel, entry, windows)
+    prefetch = entry.attributes["scalar_prefetch"].value if _has(entry, "scalar_prefetch") else 0
+    transforms = {window.params["transform_indices"].value for window in moved}
+    with graph.restructuring():
+        grid_pipeline.write_out(entry, bounds, prefetch, rings)
+        for name in transforms:
+            functions[name].erase()
+
+
+def check_grid_is_static(entry: ir.Operation) -> list[int]:
+    """The number of steps is known when the kernel is compiled."""
+    bounds = [int(bound) for bound in entry.attributes["iteration_bounds"]]
+    for axis, bound in enumerate(bounds):
+        if bound < 0:
+            raise Refused(
+                f"the grid's dimension {axis} is known only at run time; to write the pipeline "
+                "out its number of steps has to be static"
+            )
+    return bounds
+
+
+def check_one_core(entry: ir.Operation, bounds: list[int], kernel: Kernel) -> None:
+    """Nothing splits the grid among cores: a loop runs on one."""
+    words = [str(a) for a in entry.attributes["dimension_semantics"]]
+    for axis, (word, bound) in enumerate(zip(words, bounds)):
+        split = "core_parallel" in word
+        target = get_target(kernel.target)
+        megacore = "parallel" in word and bound > 1 and target.num_cores > 1
+        if split or megacore:
+            raise Refused(
+                f"the grid's dimension {axis} is split among the {target.num_cores} cores of "
+                f"{target}; written out, the loop would run on one",
+                hint="make the dimension 'arbitrary', or use 2 stages",
+            )
+
+
+def check_window_can_be_written_out(window: _Window, array: tuple[int, ...]) -> None:
+    """Its blocks are whole, and where they start is a multiple of their size."""
+    unknown = set(window.params) - {"transform_indices", "window_bounds", "pipeline_mode"}
+    if unknown:
+        raise Refused(
+            f"window '{window}' has {', '.join(sorted(unknown))}, which is not written out yet"
+        )
+    if not isinstance(window.params["transform_indices"], ir.FlatSymbolRefAttr):
+        raise Refused(f"window '{window}' has an index map that is no function")
+    block = tuple(window.params["window_bounds"])
+    for axis, (extent, size) in enumerate(zip(array, block)):
+        if extent % size:
+            raise Refused(
+                f"window '{window}' has partial blocks: dimension {axis} of its array is {extent}, "
+                f"which is no multiple of {size}",
+                hint="pad the array, or use 2 stages",
+            )
+
+
+def check_aliases_never_meet(kernel: Kernel, entry: ir.Operation, windows: list[_Window]) -> None:
+    """No window is read from an array that another window writes: it would be read too early."""
+    prefetch = entry.attributes["scalar_prefetch"].value if _has(entry, "scalar_prefetch") else 0
+    for operand, result in kernel.aliases:
+        reading = operand - prefetch
+        writing = len(windows) - len(kernel.results) + result
+        pair = [w for w in windows if w.number in (reading, writing) and w.pipelined]
+        if len(pair) == 2:
+            raise Refused(
+                f"windows '{pair[0]}' and '{pair[1]}' share one array: blocks that are read "
+                "further ahead could be read before they are written"
+            )
+
+
+def _array_shapes(
+    kernel: Kernel, entry: ir.Operation, windows: list[_Window]
+) -> list[tuple[int, ...]]:
+    """Shape of each window's array, by number."""
+    prefetch = entry.attributes["scalar_prefetch"].value if _has(entry, "scalar_prefetch") else 0
+    types = [*kernel.operands[prefetch:], *kernel.results]
+    if len(types) != len(windows):
+        raise Refused(f"{len(windows)} windows for {len(types)} operands and results")
+    return [type_.shape for type_ in types]
+
+
+def _has(entry: ir.Operation, name: str) -> bool:
+    return name in entry.attributes
 
 
 def _windows(entry: ir.Operation) -> list[_Window]:
@@ -189,7 +310,7 @@ def _windows(entry: ir.Operation) -> list[_Window]:
         argument, by_index = arguments[first + number], f"arg{first + number}"
         names = dict.fromkeys([argument_name(argument, by_index), by_index])
         fields = {item.name: item.attr for item in params}
-        windows.append(_Window(tuple(names), number, argument.type, fields))
+        windows.append(_Window(tuple(names), number, argument, fields))
     return windows
 
 

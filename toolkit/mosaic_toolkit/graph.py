@@ -345,6 +345,20 @@ class Graph:
             self._made.update(new for new in operations(op.block) if new not in there)
             self._changed()
 
+    @contextlib.contextmanager
+    def restructuring(self) -> Iterator[ir.Module]:
+        """The live module, for a rewrite that changes the loops or threads around operations.
+
+        What is done in the block is not held against the dependences that were there
+        before: such a pass has checks of its own, and `verify` judges what it made.
+        """
+        try:
+            with self.context:
+                yield self.module
+        finally:
+            self._made.clear()
+            self._changed()
+
     # --- scheduling ---------------------------------------------------------------
 
     def reschedule(self, key: Callable[[ir.Operation], Any], block: ir.Block | None = None) -> None:
