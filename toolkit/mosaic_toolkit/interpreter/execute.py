@@ -54,12 +54,15 @@ class Execution:
       unwritten: how many elements of the results were never written.
       findings: races, deadlocks, accesses out of bounds, unbalanced semaphores.
       suspects: reads of memory that was never written.
+      stand_ins: values of ours that stand in for what only the chip has, such as
+        random bits; one line each.
     """
 
     results: tuple[tuple[np.ndarray, ...], ...]
     unwritten: int
     findings: tuple[Finding, ...]
     suspects: tuple[Finding, ...]
+    stand_ins: tuple[str, ...] = ()
 
     @property
     def fault(self) -> Finding | None:
@@ -103,7 +106,8 @@ def run_on(
             results = tuple(tuple(map(_written, device)) for device in views)
             unwritten = sum(_unwritten(view) for device in views for view in device)
     suspects = tuple(machine.suspects.values())
-    return Execution(results, unwritten, (*machine.findings, *findings), suspects)
+    every = (*machine.findings, *findings)
+    return Execution(results, unwritten, every, suspects, tuple(machine.stand_ins))
 
 
 def _written(view: View) -> np.ndarray:

@@ -230,7 +230,7 @@ class Thread:
         else:
             agent, last = self.machine.new_agent(), 0
             self._engines.append((agent, 1))
-        proxy = None if self.proxy is None else {**self.proxy, self.agent: 0}
+        proxy = None if self.proxy is None else dict(self.proxy)
         self.release()
         name = f"the copy that {self.where()} started"
         return Actor(agent, last + 1, clock, name, site, proxy, engine=True)
@@ -270,6 +270,9 @@ class Machine:
       findings: what went wrong so far, races included.
       suspects: reads of memory that was never written; whether they matter shows
         when values change with the poison.
+      stand_ins: values of ours that stand in for what only the chip has, one line each.
+      stalled: asked where nothing can go on, before that is a deadlock; true if it
+        started something.
     """
 
     def __init__(
@@ -291,6 +294,8 @@ class Machine:
         self.semaphores: list[Semaphore] = []
         self.suspects: dict[tuple[Site, str], Finding] = {}
         self.misuses: dict[tuple, Finding] = {}
+        self.stand_ins: dict[str, None] = {}
+        self.stalled: Callable[[], bool] | None = None
         self._agents = 0
 
     @property
@@ -375,9 +380,11 @@ class Machine:
             runnable = [t for t in self.threads if t.waiting is None or t.waiting.ready()]
             if runnable:
                 self._advance(runnable[self.random.randrange(len(runnable))])
-            elif not self._land_one():
+            elif not self._land_one() and not (self.stalled and self.stalled()):
                 raise Fault(self._deadlock())
         self._check_balance()
+        for transfer in list(self.flying):
+            self.land(transfer)
 
     def _advance(self, thread: Thread) -> None:
         assert thread.steps is not None

@@ -1,5 +1,49 @@
 """The meanings of operations, one file per dialect; importing this fills the table."""
 
-from . import arith, math, memref, tpu_memory, tpu_vector, vector
+from . import (
+    arith,
+    cf,
+    gpu,
+    llvm,
+    llvm_asm,
+    math,
+    memref,
+    mosaic_gpu,
+    mosaic_gpu_async,
+    mosaic_gpu_tensor,
+    mosaic_gpu_warps,
+    nvvm,
+    tpu_compressed,
+    tpu_matrix,
+    tpu_memory,
+    tpu_packing,
+    tpu_random,
+    tpu_sparsecore,
+    tpu_sync,
+    tpu_vector,
+    vector,
+)
 
-__all__ = ["arith", "math", "memref", "tpu_memory", "tpu_vector", "vector"]
+__all__ = [
+    "arith",
+    "cf",
+    "gpu",
+    "llvm",
+    "llvm_asm",
+    "math",
+    "memref",
+    "mosaic_gpu",
+    "mosaic_gpu_async",
+    "mosaic_gpu_tensor",
+    "mosaic_gpu_warps",
+    "nvvm",
+    "tpu_compressed",
+    "tpu_matrix",
+    "tpu_memory",
+    "tpu_packing",
+    "tpu_random",
+    "tpu_sparsecore",
+    "tpu_sync",
+    "tpu_vector",
+    "vector",
+]

@@ -1,17 +1,20 @@
-"""`tpu` operations that move data or time: views, loads and stores, DMAs, semaphores."""
+"""`tpu` operations on references: views, loads and stores, allocation."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ...errors import Unsupported
+from ...jax_compat import ir
 from ..bounds import checked_slice
 from ..element_types import dtype_of
 from ..machine import Thread
-from ..meaning import blocking, effect, load, value
+from ..meaning import Constant, effect, load, value
 from ..memory import View
-from ..tpu import allocate, semaphore
-from ..values import flag, operand_groups, vector_type
+from ..tpu_buffers import allocate
+from ..values import flag, vector_type, word
+from .memref import private_memory
+from .tpu_compressed import compressed_store, expanded_load, is_sparse_core
 
 # --- views --------------------------------------------------------------------------
 
@@ -96,6 +99,8 @@ def vector_load(op, scope):
     sizes = [1] * (rank - len(shape)) + list(shape)[max(0, len(shape) - rank) :]
     steps = strides_of(op, rank)
     masked = len(op.operands) > 1 + rank
+    if masked and is_sparse_core(op):
+        return expanded_load(op, scope, len(shape) - 1)
 
     def run(thread: Thread, view: View, *operands):
         box = checked_slice(thread, site, view, operands[:rank], sizes, steps)
@@ -115,7 +120,9 @@ def vector_store(op, scope):
     sizes = [1] * (rank - len(shape)) + list(shape)[max(0, len(shape) - rank) :]
     steps = strides_of(op, rank)
     masked = len(op.operands) > 2 + rank
-    adds = "add" in op.attributes and op.attributes["add"].value
+    adds = flag(op, "add")
+    if masked and is_sparse_core(op):
+        return compressed_store(op, scope, len(shape) - 1)
 
     def run(thread: Thread, values, view: View, *operands):
         box = checked_slice(thread, site, view, operands[:rank], sizes, steps)
@@ -134,96 +141,67 @@ def vector_store(op, scope):
 @effect("tpu.sem_alloc", "memref.alloca", "memref.alloc")
 def alloca(op, scope):
     site, type_ = scope.site(op), op.results[0].type
-
-    def run(thread: Thread) -> View:
-        number = thread.allocations = thread.allocations + 1
-        return allocate(thread, type_, ("allocation", number), f"the allocation of {site}")
-
-    return run
+    if type_.memory_space is None:
+        return private_memory(type_, f"the allocation of {site}")
+    what = ("allocation", _position(op))
+    return lambda thread: allocate(thread, type_, what, f"the allocation of {site}", site)
 
 
-# --- DMAs and semaphores -------------------------------------------------------------
+def _position(op: ir.Operation) -> tuple[int, ...]:
+    """Where an operation stands in its module: the same on every core."""
+    path = []
+    while op.parent is not None:
+        parent = op.parent.operation
+        for number, region in enumerate(parent.regions):
+            inside = [n for n, o in enumerate(region.blocks[0].operations) if o.operation == op]
+            if inside:
+                path += [number, *inside]
+        op = parent
+    return tuple(path)
 
 
-def _amount(view: View) -> int:
-    """What a whole copy of the reference adds to a DMA semaphore: its bytes."""
-    return view.nbytes
+@effect("tpu.internal_scratch")
+def internal_scratch(op, scope):
+    site, type_ = scope.site(op), op.results[0].type
+    return lambda thread: allocate(thread, type_, ("internal scratch",), str(site))
 
 
-@effect("tpu.enqueue_dma")
-def enqueue_dma(op, scope):
-    """Operand groups: source, its semaphore, target, its semaphore, device, core, subcore."""
-    site, groups = scope.site(op), operand_groups(op)
-
-    def run(thread: Thread, *operands):
-        (source,), sent, (target,), landed, *elsewhere = (operands[group] for group in groups)
-        if any(elsewhere):
-            raise Unsupported(f"{site} to another core")
-        signals = [(semaphore(s), _amount(target)) for s in landed]
-        thread.start(
-            site,
-            lambda: target.copy_from(source),
-            reads=[source],
-            writes=[target],
-            signals=signals,
-        )
-
-    return run
+@value("tpu.memref_memory_space_is")
+def memory_space_is(op, scope):
+    """Known from the type, unless that leaves the space open."""
+    asked = word(op.attributes["memory_space"]).partition(",")[0].strip()
+    space = op.operands[0].type.memory_space
+    found = "vmem" if space is None else word(space).partition(",")[0].strip()
+    if found == "any":
+        found = "hbm"
+    return Constant(found == asked)
 
 
-@blocking("tpu.wait_dma")
-def wait_dma(op, scope):
-    """Waits for the copy's arrival at its target, or for its source to be read."""
-    site, groups = scope.site(op), operand_groups(op)
-    arrival = flag(op, "wait_target")
-
-    def run(thread: Thread, *operands):
-        (source,), sent, (target,), landed, *_ = (operands[group] for group in groups)
-        (awaited,), moved = (landed, target) if arrival else (sent, source)
-        return thread.wait(semaphore(awaited), _amount(moved), site)
-
-    return run
-
-
-@blocking("tpu.wait_dma2")
-def wait_dma2(op, scope):
-    """Operand groups: semaphore, source, target, device, core."""
-    site = scope.site(op)
-
-    def run(thread: Thread, awaited: View, source: View, target: View, *_):
-        return thread.wait(semaphore(awaited), _amount(target), site)
-
-    return run
-
-
-@effect("tpu.sem_signal")
-def sem_signal(op, scope):
-    """Operand groups: semaphore, amount, device, core, subcore."""
-    site, groups = scope.site(op), operand_groups(op)
-
-    def run(thread: Thread, *operands):
-        (signalled,), (amount,), *elsewhere = (operands[group] for group in groups)
-        if any(elsewhere):
-            raise Unsupported(f"{site} to another core")
-        thread.signal(semaphore(signalled), amount, site)
-
-    return run
-
-
-@blocking("tpu.sem_wait")
-def sem_wait(op, scope):
-    site = scope.site(op)
-    return lambda thread, awaited, amount: thread.wait(semaphore(awaited), amount, site)
+@value("tpu.tile_size")
+def tile_size(op, scope):
+    """Of the first level of tiles; 1 where there are none."""
+    raise Unsupported(f"{scope.site(op)}: tiles are not modelled")
 
 
 # --- marks ----------------------------------------------------------------------------
 
 
-@effect("tpu.trace_start", "tpu.trace_stop", "tpu.trace_value", "tpu.annotate", "tpu.log")
+@effect("tpu.trace_start", "tpu.trace_stop", "tpu.trace_value", "tpu.log", "tpu.delay")
 def nothing(op, scope):
     return lambda thread, *operands: None
 
 
-@value("tpu.assume_multiple")
+@effect("tpu.log_buffer")
+def log_buffer(op, scope):
+    """Printing a buffer reads it."""
+    site = scope.site(op)
+
+    def run(thread: Thread, view: View):
+        thread.load(view, site)
+
+    return run
+
+
+@value("tpu.assume_multiple", "tpu.annotate")
 def first_operand(op, scope):
     return lambda operand, *_: operand
