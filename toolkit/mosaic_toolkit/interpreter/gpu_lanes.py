@@ -43,49 +43,53 @@ def lanes_of(scope: Any, value: ir.Value) -> Callable[[GpuThread], list[Any]]:
     Raises:
       Unsupported: it depends on anything else.
     """
-    order: dict[ir.Operation, Any] = {}
-    _collect(scope, value, order)
+    steps: list[_Step] = []
+    _collect(scope, value, steps, {})
+    held: dict[tuple, list[Any]] = {}
 
     def run(thread: GpuThread) -> list[Any]:
-        first, *rest = thread.place["thread_id"]
-        values = []
-        for lane in range(thread.width):
-            here = _Lane({**thread.place, "thread_id": (first + lane, *rest)})
-            known: dict[ir.Value, Any] = {}
-            for op, evaluate in order.items():
-                known[op.results[0]] = evaluate(here, [known[o] for o in op.operands])
-            values.append(known[value])
-        return values
+        place = thread.place
+        key = (place["thread_id"], place["cluster_block_id"])
+        if key not in held:
+            first, *rest = place["thread_id"]
+            lanes = ({**place, "thread_id": (first + n, *rest)} for n in range(thread.width))
+            held[key] = [_evaluate(steps, _Lane(lane)) for lane in lanes]
+        return held[key]
 
-    held: dict[GpuThread, list[Any]] = {}
-
-    def once(thread: GpuThread) -> list[Any]:
-        if thread not in held:
-            held.clear()
-            held[thread] = run(thread)
-        return held[thread]
-
-    return once
+    return run
 
 
-def _collect(scope: Any, value: ir.Value, order: dict[ir.Operation, Any]) -> None:
+# A function of the lane and of the values of its operands, and which steps those are.
+type _Step = tuple[Callable[..., Any], list[int]]
+
+
+def _evaluate(steps: list[_Step], lane: _Lane) -> Any:
+    known: list[Any] = []
+    for function, operands in steps:
+        known.append(function(lane, *(known[n] for n in operands)))
+    return known[-1]
+
+
+def _collect(scope: Any, value: ir.Value, steps: list[_Step], found: dict[ir.Value, int]) -> int:
+    """Adds the steps to compute the value; returns the number of the last."""
+    if value in found:
+        return found[value]
     op = _definition(value)
-    meaning = None if op is None else MEANINGS.get(op.name)
-    if op is None or meaning is None:
+    if op is None or op.name not in MEANINGS or len(op.results) != 1:
         raise Unsupported("a lane's value that depends on more than its number")
-    if op in order:
-        return
-    for operand in op.operands:
-        _collect(scope, operand, order)
+    operands = [_collect(scope, operand, steps, found) for operand in op.operands]
+    steps.append((_step(scope, op), operands))
+    found[value] = len(steps) - 1
+    return found[value]
+
+
+def _step(scope: Any, op: ir.Operation) -> Callable[..., Any]:
+    meaning = MEANINGS[op.name]
     if op.name == _ELECT:
-        order[op] = lambda lane, operands: lane.place["thread_id"][0] % WARP == 0
-        return
+        return lambda lane: lane.place["thread_id"][0] % WARP == 0
     if meaning.kind != "value" and op.name not in _PLACES | {_LANE}:
         raise Unsupported(f"a lane's value that depends on {scope.site(op)}")
     run = meaning.prepare(op, scope)
     if isinstance(run, Constant):
-        order[op] = lambda lane, operands: run.value
-    elif meaning.kind == "value":
-        order[op] = lambda lane, operands: run(*operands)
-    else:
-        order[op] = lambda lane, operands: run(lane, *operands)
+        return lambda lane: run.value
+    return (lambda lane, *operands: run(*operands)) if meaning.kind == "value" else run

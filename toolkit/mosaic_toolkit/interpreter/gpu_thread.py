@@ -54,8 +54,8 @@ class SharedMemory(Buffer):
 
     __slots__ = ("barriers", "cta")
 
-    def __init__(self, cta: Cta, name: str, size: int, poison: int):
-        super().__init__(name, "smem", size, ("smem", cta.number))
+    def __init__(self, cta: Cta, size: int, poison: int):
+        super().__init__("SMEM", "smem", size, ("smem", cta.number))
         never_written(self, poison)
         self.cta = cta
         self.barriers: dict[int, MBarrier] = {}
@@ -71,7 +71,7 @@ class Cta:
         self.cluster = cluster
         self.rank: tuple[int, int, int] = rank
         self.name = f"CTA {number}"
-        self.smem = SharedMemory(self, f"SMEM of {self.name}", launch.smem_bytes, machine.poison)
+        self.smem = SharedMemory(self, launch.smem_bytes, machine.poison)
         self.named: dict[int, ThreadBarrier] = {}
         self.tmem: dict[Any, Buffer] = {}
         self.threads: list[GpuThread] = []
@@ -104,7 +104,7 @@ class Cta:
         """The allocation of that name in its tensor memory: 32-bit cells, rows by columns."""
         if key not in self.tmem:
             size = TMEM_ROWS * TMEM_COLUMNS * TMEM_CELL
-            buffer = self.tmem[key] = Buffer(f"TMEM of {self.name}", "tmem", size)
+            buffer = self.tmem[key] = Buffer("TMEM", "tmem", size)
             never_written(buffer, self.launch.machine.poison)
         return self.tmem[key]
 
@@ -136,7 +136,7 @@ def mbarrier(thread: GpuThread, pointer: Pointer, site: Site) -> MBarrier:
     """
     found = pointer.buffer.barriers.get(pointer.offset)
     if found is None:
-        message = f"{site} uses byte {pointer.offset} of {pointer.buffer.name}, where no barrier was initialised, by {thread.where()}"
+        message = f"{site} uses byte {pointer.offset} of SMEM, where no barrier was initialised, by {thread.where()}"
         raise Fault(Finding(MISUSE, message, (site,)))
     if thread.clock.get(found.maker, 0) < found.made and all(
         hand.agent != found.maker for hand in thread.hands

@@ -73,7 +73,7 @@ def tmem_alloc(op, scope):
     shape, dtype = vector_type(op.results[0].type)
     strides = (TMEM_COLUMNS * TMEM_CELL, TMEM_CELL)
 
-    def run(thread: GpuThread):
+    def run(thread: GpuThread, where_to_put_it: View):
         cta = thread.cta
         yield from cta.sync_threads(thread, site)
         return View(cta.tensor_memory(key), 0, shape, strides, dtype)
@@ -183,7 +183,7 @@ def optimization_barrier(op, scope):
 
 def initialise(thread: GpuThread, pointer: Pointer, count: int, site: Site) -> None:
     """Makes an mbarrier for `count` threads at a pointer."""
-    name = f"the barrier at byte {pointer.offset} of {pointer.buffer.name}"
+    name = f"the barrier at byte {pointer.offset} of {pointer.buffer.cta.name}"
     barrier = MBarrier(thread.machine, name, count, thread, site)
     pointer.buffer.barriers[pointer.offset] = barrier
 
