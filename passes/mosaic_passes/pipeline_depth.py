@@ -195,7 +195,7 @@ def write_out_grid(
 ) -> None:
     """Replaces the grid by a loop whose windows are rings of slots."""
     kernel = graph.kernel()
-    bounds = check_grid_is_static(entry)
+    bounds = [None if n < 0 else int(n) for n in entry.attributes["iteration_bounds"]]
     check_one_core(entry, bounds, kernel)
     moved = [window for window in windows if window.pipelined]
     arrays = _array_shapes(kernel, entry, windows)
@@ -213,8 +213,8 @@ def write_out_grid(
                 depth=stages if window in chosen else window.depth,
             )
         )
-    check_aliases_never_meet(kernel, entry, windows)
-    prefetch = entry.attributes["scalar_prefetch"].value if _has(entry, "scalar_prefetch") else 0
+    check_aliases_never_meet(kernel, windows)
+    prefetch = _prefetch(entry)
     transforms = {window.params["transform_indices"].value for window in moved}
     with graph.restructuring():
         grid_pipeline.write_out(entry, bounds, prefetch, rings)
@@ -222,25 +222,13 @@ def write_out_grid(
             functions[name].erase()
 
 
-def check_grid_is_static(entry: ir.Operation) -> list[int]:
-    """The number of steps is known when the kernel is compiled."""
-    bounds = [int(bound) for bound in entry.attributes["iteration_bounds"]]
-    for axis, bound in enumerate(bounds):
-        if bound < 0:
-            raise Refused(
-                f"the grid's dimension {axis} is known only at run time; to write the pipeline "
-                "out its number of steps has to be static"
-            )
-    return bounds
-
-
-def check_one_core(entry: ir.Operation, bounds: list[int], kernel: Kernel) -> None:
+def check_one_core(entry: ir.Operation, bounds: list[int | None], kernel: Kernel) -> None:
     """Nothing splits the grid among cores: a loop runs on one."""
     words = [str(a) for a in entry.attributes["dimension_semantics"]]
     for axis, (word, bound) in enumerate(zip(words, bounds)):
         split = "core_parallel" in word
         target = get_target(kernel.target)
-        megacore = "parallel" in word and bound > 1 and target.num_cores > 1
+        megacore = "parallel" in word and bound != 1 and target.num_cores > 1
         if split or megacore:
             raise Refused(
                 f"the grid's dimension {axis} is split among the {target.num_cores} cores of "
@@ -268,12 +256,12 @@ def check_window_can_be_written_out(window: _Window, array: tuple[int, ...]) -> 
             )
 
 
-def check_aliases_never_meet(kernel: Kernel, entry: ir.Operation, windows: list[_Window]) -> None:
+def check_aliases_never_meet(kernel: Kernel, windows: list[_Window]) -> None:
     """No window is read from an array that another window writes: it would be read too early."""
-    prefetch = entry.attributes["scalar_prefetch"].value if _has(entry, "scalar_prefetch") else 0
+    inputs = len(windows) - len(kernel.results)
     for operand, result in kernel.aliases:
-        reading = operand - prefetch
-        writing = len(windows) - len(kernel.results) + result
+        reading = operand - (len(kernel.operands) - inputs)
+        writing = inputs + result
         pair = [w for w in windows if w.number in (reading, writing) and w.pipelined]
         if len(pair) == 2:
             raise Refused(
@@ -282,26 +270,25 @@ def check_aliases_never_meet(kernel: Kernel, entry: ir.Operation, windows: list[
             )
 
 
+def _prefetch(entry: ir.Operation) -> int:
+    return entry.attributes["scalar_prefetch"].value if "scalar_prefetch" in entry.attributes else 0
+
+
 def _array_shapes(
     kernel: Kernel, entry: ir.Operation, windows: list[_Window]
 ) -> list[tuple[int, ...]]:
     """Shape of each window's array, by number."""
-    prefetch = entry.attributes["scalar_prefetch"].value if _has(entry, "scalar_prefetch") else 0
-    types = [*kernel.operands[prefetch:], *kernel.results]
+    prefetch = _prefetch(entry)
+    dynamic = sum(bound < 0 for bound in entry.attributes["iteration_bounds"])
+    types = [*kernel.operands[dynamic + prefetch :], *kernel.results]
     if len(types) != len(windows):
         raise Refused(f"{len(windows)} windows for {len(types)} operands and results")
     return [type_.shape for type_ in types]
 
 
-def _has(entry: ir.Operation, name: str) -> bool:
-    return name in entry.attributes
-
-
 def _windows(entry: ir.Operation) -> list[_Window]:
     """The kernel's inputs and outputs; they follow grid indices and scalar prefetch."""
-    first = len(entry.attributes["iteration_bounds"])
-    if "scalar_prefetch" in entry.attributes:
-        first += entry.attributes["scalar_prefetch"].value
+    first = len(entry.attributes["iteration_bounds"]) + _prefetch(entry)
     arguments, every = list(entry.regions[0].blocks[0].arguments), entry.attributes["window_params"]
     if first + len(every) > len(arguments):
         raise Refused(f"{len(every)} window_params for {len(arguments) - first} operands")

@@ -152,7 +152,7 @@ class Builder:
 
     def loop(
         self,
-        trips: int,
+        trips: Index,
         initial: Sequence[Index],
         body: Callable[[ir.Value, list[ir.Value]], Sequence[Index]],
     ) -> list[ir.Value]:

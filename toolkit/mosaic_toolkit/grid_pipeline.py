@@ -43,14 +43,15 @@ class Window:
 
 
 def write_out(
-    entry: ir.Operation, bounds: Sequence[int], prefetch: int, windows: Sequence[Window]
+    entry: ir.Operation, bounds: Sequence[int | None], prefetch: int, windows: Sequence[Window]
 ) -> None:
     """Rewrites the kernel's function in place.
 
     Args:
-      entry: a ``func.func`` with a static grid; every operand that the grid moves
-        block by block is in `windows`, and every block lies within its array.
-      bounds: of the grid, slowest dimension first.
+      entry: a ``func.func`` with a grid; every operand that the grid moves block by
+        block is in `windows`, and every block lies within its array.
+      bounds: of the grid, slowest dimension first.  One that is known only at run
+        time is an operand of the custom call, which becomes a prefetched scalar.
       prefetch: how many operands are prefetched scalars.
     """
     _Writer(entry, bounds, prefetch, windows).write()
@@ -88,18 +89,19 @@ def _is_constant(value: ir.Value) -> bool:
 
 class _Writer:
     def __init__(
-        self, entry: ir.Operation, bounds: Sequence[int], prefetch: int, windows: Sequence[Window]
+        self,
+        entry: ir.Operation,
+        bounds: Sequence[int | None],
+        prefetch: int,
+        windows: Sequence[Window],
     ):
         self.entry = entry
         self.block: ir.Block = entry.regions[0].blocks[0]
-        self.bounds = list(bounds)
+        self.given = list(bounds)
         self.windows = list(windows)
         arguments = list(self.block.arguments)
         self.grid = arguments[: len(bounds)]
         self.prefetched = arguments[len(bounds) : len(bounds) + prefetch]
-        self.trips = 1
-        for bound in bounds:
-            self.trips *= bound
 
     def write(self) -> None:
         body = [view.operation for view in self.block.operations]
@@ -107,6 +109,7 @@ class _Writer:
             rings = self._arguments()
             *operations, self.last = body
             self.builder = Builder(ir.InsertionPoint(self.last), self.entry.location)
+            self._read_bounds()
             self._pipeline(rings, operations)
             self._drop_old_arguments()
             self._attributes(rings)
@@ -118,7 +121,12 @@ class _Writer:
         rings = []
         arguments = list(self.block.arguments)
         places = {argument.arg_number: argument for argument in arguments}
-        self.kept: list[ir.Value] = []
+        self.sizes = [
+            self._argument("memref<i32, #tpu.memory_space<smem>>", f"grid_{axis}")
+            for axis, bound in enumerate(self.given)
+            if bound is None
+        ]
+        self.kept: list[ir.Value] = list(self.sizes)
         by_number = {window.argument.arg_number: window for window in self.windows}
         arrays: dict[int, ir.Value] = {}
         for number, argument in places.items():
@@ -149,6 +157,19 @@ class _Writer:
             rings.append(_Ring(window, arrays[number], slots, done))
         return rings
 
+    def _read_bounds(self) -> None:
+        """The grid's bounds and their product, as far as they are known as numbers."""
+        dynamic = iter(self.sizes)
+        self.bounds: list[Index] = [
+            self.builder.op("memref.load", [self.builder.i32], [next(dynamic)]).results[0]
+            if bound is None
+            else bound
+            for bound in self.given
+        ]
+        self.trips: Index = 1
+        for bound in self.bounds:
+            self.trips = self.builder.mul(self.trips, bound)
+
     def _argument(self, type_: str, name: str) -> ir.Value:
         location = ir.Location.name(name) if name else self.entry.location
         return self.block.add_argument(ir.Type.parse(type_), location)
@@ -171,6 +192,9 @@ class _Writer:
         i64 = ir.IntegerType.get_signless(64)
         scratch = attributes["scratch_operands"].value if "scratch_operands" in attributes else 0
         attributes["scratch_operands"] = ir.IntegerAttr.get(i64, scratch + 2 * len(rings))
+        attributes["scalar_prefetch"] = ir.IntegerAttr.get(
+            i64, len(self.prefetched) + len(self.sizes)
+        )
         attributes["dimension_semantics"] = ir.ArrayAttr.get([])
         for name in ("iteration_bounds", "window_params", "arg_attrs"):
             if name in attributes:
@@ -231,12 +255,16 @@ class _Writer:
             if ring.window.written:
                 self._drain(ring, state.like(rest[:width]))
             rest = rest[width:]
-        for ring in still:
-            if ring.window.written:
+        sent = [ring for ring in still if ring.window.written]
+
+        def finish() -> None:
+            for ring in sent:
                 self._send(ring, 0, fixed[id(ring)])
-        for ring in still:
-            if ring.window.written:
+            for ring in sent:
                 self._wait(ring, 0, fixed[id(ring)])
+
+        if sent:
+            b.when(b.lt(0, self.trips), finish)
 
     def _body(self, rings, references, here: list[Index], operations) -> None:
         """Moves the kernel's own operations to where the loop's body is being built."""
@@ -279,9 +307,13 @@ class _Writer:
             return _State(ring.window.written, last, list(unknown), -1, [])
         slot: Index = last
         fetched: list[Index] = unknown
-        for number in range(min(ring.ahead, self.trips)):
+        for number in range(ring.ahead):
+            inside = self.builder.lt(number, self.trips)
+            if inside is False:
+                break
             block = self._index(ring, self._unravel(number))
             changed: Index = True if number == 0 else self._differs(ring, block, fetched)
+            changed = self.builder.both(inside, changed)
             slot = self._advanced(ring, slot, changed)
             self._when_fetch(ring, changed, slot, block)
             fetched = [block[axis] for axis in ring.moving]
@@ -326,7 +358,7 @@ class _Writer:
         """Sends the last block, and waits for what every slot has sent."""
         b = self.builder
         block = self._whole(ring, last.block)
-        self._send(ring, last.slot, block)
+        b.when(b.ge(last.count, 0), lambda: self._send(ring, last.slot, block))
         for slot in range(ring.depth):
             b.when(b.ge(last.count, slot), lambda slot=slot: self._wait(ring, slot, block))
 
@@ -427,11 +459,10 @@ class _Writer:
 
     def _unravel(self, number: int) -> list[Index]:
         """The point of the grid at a step; past the end it starts over."""
-        point: list[Index] = []
-        for bound in reversed(self.bounds):
-            point.append(number % bound)
-            number //= bound
-        return list(reversed(point))
+        point: list[Index] = [0] * len(self.bounds)
+        for _ in range(number):
+            point = self._next(point)
+        return point
 
     def _from_counter(self, counter: ir.Value) -> list[Index]:
         """The point of the grid at this step, where no ring needs it carried along."""
