@@ -108,12 +108,11 @@ class _Reader:
             if loop is not None:
                 loops.append(loop)
             self._operation(op, place)
-        core = self.entry.attributes["tpu.core_type"] if self._has("tpu.core_type") else None
         return Schedule(
             kernel=self.kernel.name,
             backend=self.kernel.backend,
             target=self.kernel.target,
-            core_type=None if core is None else _word(core),
+            core_type=self._core_type(),
             grid=grid,
             limits=self._limits(),
             windows=tuple(self.windows),
@@ -128,6 +127,15 @@ class _Reader:
 
     def _has(self, name: str) -> bool:
         return name in self.entry.attributes
+
+    def _core_type(self) -> str | None:
+        return _word(self.entry.attributes["tpu.core_type"]) if self._has("tpu.core_type") else None
+
+    def _padded(self, type: ir.Type, *, scratch: bool = False) -> int | None:
+        """Of one buffer on the chip; a SparseCore's memory has no tiles."""
+        if self._core_type() in (None, "tc"):
+            return tpu_memory.tiled_size(type, whole_bytes=scratch)
+        return storage.size_of(type)
 
     def _limits(self) -> tuple[tuple[str, int], ...]:
         text = dict(self.kernel.attributes).get("backend_config")
@@ -223,7 +231,7 @@ class _Reader:
             pipeline_mode=mode,
             depth=self._depth(self.names[argument], mode, params["transform_indices"]),
             slot_bytes=storage.size_of(argument.type),
-            padded_bytes=tpu_memory.tiled_size(argument.type),
+            padded_bytes=self._padded(argument.type),
             notes=tuple(f"{key} {value}" for key, value in extra if key not in known),
         )
         self.windows.append(window)
@@ -270,7 +278,7 @@ class _Reader:
             return
         type = argument.type
         space = storage.space_of(type, "vmem")
-        padded = tpu_memory.tiled_size(type, whole_bytes=kind == "scratch")
+        padded = None if space in OFF_CHIP else self._padded(type, scratch=kind == "scratch")
         self.buffers.append(
             Buffer(
                 name=self.names[argument],
@@ -279,7 +287,7 @@ class _Reader:
                 dtype=str(type.element_type),
                 space=space,
                 bytes=storage.size_of(type),
-                padded_bytes=None if space in OFF_CHIP else padded,
+                padded_bytes=padded,
                 overlaid=argument in self.overlaid,
             )
         )

@@ -1,7 +1,7 @@
 """How much on-chip memory Mosaic TPU gives a kernel's buffers.
 
-The rules were read off what libtpu 0.0.52 reports of compiled kernels (its list
-of allocations) for v4, v5e, v5p, v6e and tpu7x; `tests/corpus/budget.py` holds them
+The rules were read off what libtpu 0.0.52 reports of TensorCore kernels compiled (its
+list of allocations) for v4, v5e, v5p, v6e and tpu7x; `tests/corpus/budget.py` holds them
 against every kernel of the corpus.
 """
 
