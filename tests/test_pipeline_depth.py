@@ -149,18 +149,9 @@ def test_scalar_prefetch_stands_before_the_windows():
         apply(kernel, 1, buffers=("order_ref",))
 
 
-@pytest.mark.parametrize("stages", [3, 16])
-def test_more_than_two_is_refused(scaled, stages):
-    with pytest.raises(
-        Refused, match=f"^pipeline-depth: {stages} stages: .* at most 2 buffers"
-    ) as e:
-        apply(scaled, stages)
-    assert "emit_pipeline" in e.value.hint
-
-
 @pytest.mark.parametrize("stages", [0, -1])
 def test_less_than_one_is_refused(scaled, stages):
-    with pytest.raises(Refused, match="at least 1 buffer"):
+    with pytest.raises(Refused, match="at least 1 slot"):
         apply(scaled, stages)
 
 
@@ -214,14 +205,22 @@ def test_buffers_that_the_chip_has_no_room_for_are_refused():
 
         mode = pl.Buffered(1)
         block = pl.BlockSpec((1536, 1024), lambda i: (i, 0), pipeline_mode=mode)
-        return pl.pallas_call(body, grid=(4,), in_specs=[block], out_specs=block, out_shape=x)(x)
+        return pl.pallas_call(
+            body,
+            grid=(4,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=x,
+            compiler_params=pltpu.CompilerParams(vmem_limit_bytes=32 * 2**20),
+        )(x)
 
     large = jax.ShapeDtypeStruct((6144, 1024), jnp.float32)
     for_v5e = the_kernel(call, large)
     assert set(depths(apply(for_v5e, 2)).values()) == {2}
     for_v4 = dataclasses.replace(for_v5e, target="v4")
     with pytest.raises(
-        Refused, match=r"2 stages need 24\.0 MiB of VMEM, v4 has 16\.0 MiB \(kernel"
+        Refused,
+        match=r"2 stages need 24\.0 MiB of VMEM, of which the chip gives .*: 1 fit \(kernel",
     ):
         apply(for_v4, 2)
     with pytest.raises(Refused, match=r"2 stages need 18\.0 MiB of VMEM"):

@@ -10,6 +10,7 @@ from mosaic_toolkit.backends.storage import size_of, space_of
 from mosaic_toolkit.errors import Refused
 from mosaic_toolkit.jax_compat import ir
 from mosaic_toolkit.locations import argument_name
+from mosaic_toolkit.memory_budget import memory_budget
 from mosaic_toolkit.passes import Pass
 from mosaic_toolkit.schedule import raise_schedule
 from mosaic_toolkit.targets import MiB, get_target
@@ -164,26 +165,25 @@ def check_revisit_allows(window: _Window, stages: int) -> None:
 
 
 def check_memory_fits(graph: Graph, changed: list[_Window], stages: int) -> None:
-    """The chip has room for the slots, as far as sizes are known.
-
-    Sizes are packed: the compiler's tiling can only make them larger.
-    """
-    kernel = graph.kernel()
-    memory, target = raise_schedule(kernel).memory(), get_target(kernel.target)
-    for space in sorted({space_of(window.type, "vmem") for window in changed}):
-        windows = [w for w in changed if space_of(w.type, "vmem") == space]
-        used, capacity = memory.get(space), target.capacity(space)
-        sizes = [size for w in windows if (size := size_of(w.type)) is not None]
-        if used is None or capacity is None or len(sizes) < len(windows):
+    """The kernel may have the memory that the slots take, as far as sizes are known."""
+    schedule = raise_schedule(graph.kernel())
+    slots = {window.name: window.padded_bytes for window in schedule.windows}
+    for use in memory_budget(schedule).memories:
+        windows = [w for w in changed if space_of(w.type, "vmem") == use.space]
+        sizes = [slots.get(str(window)) or size_of(window.type) for window in windows]
+        known = [size for size in sizes if size is not None]
+        if not windows or use.bytes is None or use.limit is None or len(known) < len(sizes):
             continue
-        fixed = used - sum(size * w.depth for size, w in zip(sizes, windows))
-        needed = fixed + stages * sum(sizes)
-        if needed > capacity and stages > max(w.depth for w in windows):
-            most = (capacity - fixed) // sum(sizes)
+        fixed = use.bytes - sum(size * w.depth for size, w in zip(known, windows))
+        needed = fixed + stages * sum(known)
+        if needed > use.limit and stages > min(window.depth for window in windows):
+            fits = max((use.limit - fixed) // sum(known), 0)
             raise Refused(
-                f"{stages} stages need {needed / MiB:.1f} MiB of {space.upper()}, "
-                f"{target} has {capacity / MiB:.1f} MiB: {max(most, 0)} fit",
-                hint="use smaller blocks, or name fewer windows: buffers=A,B",
+                f"{stages} stages need {needed / MiB:.1f} MiB of {use.space.upper()}, of which "
+                f"{use.limit_from} gives {use.limit / MiB:.1f} MiB on {schedule.target}: "
+                f"{fits} fit",
+                hint="use smaller blocks, name fewer windows (buffers=A,B), or where the chip has "
+                "more, raise vmem_limit_bytes in pltpu.CompilerParams",
             )
 
 

@@ -157,7 +157,7 @@ def _input_sets(
         ]
         fault = run_on(program, sets[0]).fault
         if fault is None or fault.kind != OUT_OF_BOUNDS or distribution is distributions[-1]:
-            return sets, f"{runs} random sets, seed {seed}: {distribution}"
+            return sets, f"{runs} random sets, seed {seed}: {distribution.describe(kernel)}"
     raise AssertionError("the last distribution is always taken")
 
 

@@ -40,5 +40,10 @@ class Distribution:
             return generator.integers(0, min(self.integers_below, 2), shape).astype(dtype)
         return generator.integers(0, self.integers_below, shape).astype(dtype)
 
-    def __str__(self) -> str:
-        return f"floats normal (0, 1), integers uniform in [0, {self.integers_below})"
+    def describe(self, kernel: Kernel) -> str:
+        """How the kernel's operands were drawn, for people."""
+        kinds = {numpy_dtype(type_.dtype).kind for type_ in kernel.operands}
+        text = "floats normal (0, 1)"
+        return (
+            f"{text}, integers uniform in [0, {self.integers_below})" if kinds & {*"iu"} else text
+        )

@@ -36,7 +36,7 @@ def render(result: Verification) -> str:
 
 def _schedules(settings: tuple[Setting, ...]) -> str:
     timings = Counter(setting.timing for setting in settings)
-    fills = ", ".join("NaN" if s.poison == 0 else f"pattern {s.poison}" for s in settings)
+    fills = f"NaN and {len(settings) - 1} patterns" if len(settings) > 1 else "NaN"
     how = ", ".join(f"{count} {timing}" for timing, count in timings.items())
     return f"{len(settings)} timings of copies and threads ({how}); uninitialised memory {fills}"
 
