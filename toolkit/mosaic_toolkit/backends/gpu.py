@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Unsupported
 from ..jax_compat import ir
 from ..kernel import Kernel
 from ..targets import get_target
@@ -104,7 +103,9 @@ class MosaicGPU:
         return raise_schedule(kernel, kernel.module())
 
     def interpret(self, kernel: Kernel) -> Executable:
-        raise Unsupported("the interpreter does not run Mosaic GPU kernels")
+        from ..interpreter.gpu import GpuProgram
+
+        return GpuProgram(kernel)
 
 
 def _name(asm: str) -> str:

@@ -14,7 +14,7 @@ from ..errors import Unsupported
 from ..kernel import Kernel
 from .arguments import numpy_dtype
 from .findings import UNBALANCED, Site
-from .gpu_thread import WARPGROUP, Cta, GpuThread, Pointer
+from .gpu_thread import WARPGROUP, Cta, GpuThread, Pointer, never_written
 from .machine import Device, Machine, Steps, Thread, Wait
 from .memory import Buffer, View
 from .program import Program
@@ -23,6 +23,7 @@ from .races import Actor, Clock, join
 type Triple = tuple[int, int, int]
 
 _LAUNCH = "gpu.launch"
+_ALIGNMENT = 256  # bytes
 
 
 class GpuProgram:
@@ -75,21 +76,31 @@ class GpuProgram:
         """Views of the operands and of the results in global memory."""
         operands, outputs = [], []
         for number, array in enumerate(arrays):
-            buffer = Buffer.holding(f"operand {number}", "gmem", array, ("operand", number))
-            device.buffers[buffer.key] = buffer
-            operands.append(View.whole(buffer, array.shape, array.dtype))
+            key = ("operand", number)
+            view = _global(machine, f"operand {number}", array.shape, array.dtype, key)
+            view.write(array)
+            device.buffers[key] = view.buffer
+            operands.append(view)
         aliases = {result: operand for operand, result in self.kernel.aliases}
         for number, type_ in enumerate(self.kernel.results):
             if number in aliases:
                 outputs.append(operands[aliases[number]])
                 continue
             dtype, key = numpy_dtype(type_.dtype), ("result", number)
-            buffer = Buffer.poisoned(
-                f"result {number}", "gmem", type_.shape, dtype, machine.poison, key
-            )
-            device.buffers[key] = buffer
-            outputs.append(View.whole(buffer, type_.shape, dtype))
+            view = _global(machine, f"result {number}", type_.shape, dtype, key)
+            device.buffers[key] = view.buffer
+            outputs.append(view)
         return operands, outputs
+
+
+def _global(machine: Machine, name: str, shape, dtype: np.dtype, key: Any) -> View:
+    """An allocation in global memory, whose end is that of a block of XLA's allocator."""
+    size = math.prod(shape) * dtype.itemsize
+    buffer = Buffer(name, "gmem", -(-size // _ALIGNMENT) * _ALIGNMENT, key)
+    never_written(buffer, machine.poison)
+    view = View.whole(buffer, shape, dtype)
+    view.spoil()
+    return view
 
 
 def _launches(function: Any) -> bool:
@@ -208,7 +219,8 @@ class Launch:
         """The memory of a CTA goes: nothing in flight may still touch it."""
         clock: Clock = {}
         for thread in cta.threads:
-            thread.bulk.land()
+            for holder in (thread, *thread.warps):
+                holder.bulk.land(self.machine)
             join(clock, thread.handed()[0])
         actor = Actor(self.machine.new_agent(), 1, clock, cta.name, Site("the end of the CTA"))
         whole = View.whole(cta.smem, (len(cta.smem.data),), np.dtype(np.int8))

@@ -138,12 +138,16 @@ def mbarrier(thread: GpuThread, pointer: Pointer, site: Site) -> MBarrier:
     if found is None:
         message = f"{site} uses byte {pointer.offset} of SMEM, where no barrier was initialised, by {thread.where()}"
         raise Fault(Finding(MISUSE, message, (site,)))
-    if thread.clock.get(found.maker, 0) < found.made and all(
-        hand.agent != found.maker for hand in thread.hands
+    if any(
+        hand.agent != found.maker and hand.clock.get(found.maker, 0) < found.made
+        for hand in thread.hands
     ):
         thread.machine.report(
-            RACE, f"{site} uses {found.name} by {thread.where()}: nothing orders it after {found.site}"
-        , found.site, site)
+            RACE,
+            f"{site} uses {found.name} by {thread.where()}: nothing orders it after {found.site}",
+            found.site,
+            site,
+        )
     return found
 
 
@@ -176,12 +180,12 @@ class GpuThread(Thread):
             self.lanes = Thread(machine, f"the lanes of {name}", self.device, place)
             self.lanes.proxy = {}
         self.hands = (self,) if self.lanes is self else (self, self.lanes)
-        self.wgmma = Pipe(self, "the product that {} started")
-        self.tensor = Pipe(self, "the operation in tensor memory that {} started")
-        self.bulk = Groups(self)
-        self.copies = Groups(self)
+        self.wgmma = Pipe(machine, "the product that {} started")
+        self.tensor = Pipe(machine, "the operation in tensor memory that {} started")
+        self.bulk = Groups()
+        self.copies = Groups()
         self.unshared: Clock = {}
-        self.tensor_loads: Clock = {}
+        self.tensor_loads: dict[Any, Clock] = {}
         self.tensor_stores: list[tuple[Transfer, Clock]] = []
         self.cluster_generation = 0
         self.warps: list[GpuThread] = []
@@ -230,9 +234,26 @@ class GpuThread(Thread):
         """What each lane learns of its own part, and the others after a barrier."""
         join(self.unshared, clock)
 
-    def wait_tensor_loads(self) -> None:
-        self.learn_apart(self.tensor_loads)
-        self.tensor_loads = {}
+    def commit_bulk(self) -> None:
+        """Each lane makes a group of the stores that it started."""
+        for thread in (self, *self.warps[1:]):
+            thread.bulk.commit()
+
+    def wait_bulk(self, pending: int, read_only: bool) -> None:
+        """Each lane waits for its own stores."""
+        self.bulk.wait(self.machine, pending, self.learn_alone, read_only)
+        for warp in self.warps[1:]:
+            warp.bulk.wait(self.machine, pending, self.learn_apart, read_only)
+
+    def tensor_actor(self, site: Site) -> Actor:
+        """The agent of a move of all lanes, each between its registers and its row."""
+        actor = Thread.engine(self.lanes, site)
+        return dataclasses.replace(actor, clock={**actor.clock, **self.unshared})
+
+    def wait_tensor_loads(self, loads: Iterable[Any] | None = None) -> None:
+        """The lanes have what they loaded: by all loads, or by these operations."""
+        for load in list(self.tensor_loads) if loads is None else loads:
+            self.learn_apart(self.tensor_loads.pop(load, {}))
 
     def wait_tensor_stores(self) -> None:
         for transfer, clock in self.tensor_stores:
@@ -265,25 +286,25 @@ def observed(thread: Thread, view: View, site: Site) -> np.ndarray:
 class Pipe:
     """An engine that does a thread's operations one after the other, in groups."""
 
-    def __init__(self, thread: GpuThread, name: str):
-        self.thread = thread
+    def __init__(self, machine: Machine, name: str):
+        self.machine = machine
         self.name = name
-        self.agent = thread.machine.new_agent()
+        self.agent = machine.new_agent()
         self.time = 0
         self.last: Transfer | None = None
         self.groups: list[tuple[Transfer, Clock]] = []
 
-    def next(self, site: Site) -> Actor:
+    def next(self, thread: GpuThread, site: Site) -> Actor:
         """An operation that the thread starts now."""
         self.time += 1
-        thread = self.thread
-        name, proxy = self.name.format(thread.where()), dict(thread.proxy or {})
+        name, proxy = self.name.format(thread.where()), dict(thread.proxy)
         actor = Actor(self.agent, self.time, thread.knows(), name, site, proxy, engine=True)
         Thread.release(thread)
         return actor
 
     def start(
         self,
+        thread: GpuThread,
         actor: Actor,
         action: Callable[[], None],
         reads: Iterable[View],
@@ -291,8 +312,8 @@ class Pipe:
         signals: Sequence[Signal] = (),
     ) -> None:
         """Starts an operation; it lands after those before it."""
-        machine, previous = self.thread.machine, self.last
-        places = self.thread.touch(actor, reads, writes)
+        machine, previous = self.machine, self.last
+        places = thread.touch(actor, reads, writes)
 
         def land() -> None:
             if previous is not None:
@@ -302,39 +323,48 @@ class Pipe:
         self.last = Transfer(actor.site, [Stage(land, signals)], places)
         machine.fly(self.last)
 
-    @property
-    def clock(self) -> Clock:
-        """What the end of all operations so far tells."""
-        return {self.agent: self.time}
-
     def commit(self) -> None:
         """Makes a group of what was started so far."""
         if self.last is not None:
-            self.groups.append((self.last, self.clock))
+            self.groups.append((self.last, {self.agent: self.time}))
 
-    def wait(self, pending: int) -> None:
+    def wait(self, thread: GpuThread, pending: int) -> None:
         """Waits for all groups but the newest `pending`."""
         done = self.groups[: len(self.groups) - pending] if pending else self.groups
         if done:
             transfer, clock = done[-1]
-            self.thread.machine.land(transfer)
-            self.thread.learn(clock, clock)
+            self.machine.land(transfer)
+            thread.learn(clock, clock)
             self.groups = self.groups[len(done) :]
 
 
-class Groups:
-    """Asynchronous copies of a thread in groups; a copy first reads, then writes."""
+@dataclasses.dataclass(slots=True)
+class _Copy:
+    """A copy in flight: it first reads, then writes."""
 
-    def __init__(self, thread: GpuThread):
-        self.thread = thread
-        self.open: list[tuple[Transfer, Clock, Transfer, Clock]] = []
-        self.groups: list[list[tuple[Transfer, Clock, Transfer, Clock]]] = []
+    read: Transfer
+    reader: Clock
+    write: Transfer
+    writer: Clock
+
+
+class Groups:
+    """Asynchronous copies of a thread in groups."""
+
+    def __init__(self) -> None:
+        self.open: list[_Copy] = []
+        self.groups: list[list[_Copy]] = []
 
     def start(
-        self, site: Site, source: View, target: View, combine: Callable[[View, Any], None]
+        self,
+        thread: GpuThread,
+        site: Site,
+        source: View,
+        target: View,
+        combine: Callable[[View, Any], None],
     ) -> None:
         """Starts a copy; `combine` puts what was read into the target."""
-        thread, held = self.thread, []
+        held: list[np.ndarray] = []
         reader, writer = thread.engine(site), thread.engine(site)
 
         def read() -> None:
@@ -349,30 +379,36 @@ class Groups:
         thread.machine.fly(first)
         thread.machine.fly(second)
         times = {reader.agent: reader.time}, {writer.agent: writer.time}
-        self.open.append((first, times[0], second, times[1]))
+        self.open.append(_Copy(first, times[0], second, times[1]))
 
     def commit(self) -> None:
         self.groups.append(self.open)
         self.open = []
 
-    def land(self) -> None:
+    def land(self, machine: Machine) -> None:
         """Lands what is left, which nobody waited for."""
         for group in (*self.groups, self.open):
-            for _, _, second, _ in group:
-                self.thread.machine.land(second)
+            for copy in group:
+                machine.land(copy.write)
         self.groups, self.open = [], []
 
-    def wait(self, pending: int, learn: Callable[[Clock], None], read_only: bool = False) -> None:
+    def wait(
+        self,
+        machine: Machine,
+        pending: int,
+        learn: Callable[[Clock], None],
+        read_only: bool = False,
+    ) -> None:
         """Waits for all groups but the newest `pending`; with `read_only`, for their sources."""
         cut = len(self.groups) - pending
         if cut <= 0:
             return
         for group in self.groups[:cut]:
-            for first, read, second, written in group:
-                self.thread.machine.land(first)
-                learn(read)
+            for copy in group:
+                machine.land(copy.read)
+                learn(copy.reader)
                 if not read_only:
-                    self.thread.machine.land(second)
-                    learn(written)
+                    machine.land(copy.write)
+                    learn(copy.writer)
         if not read_only:
             del self.groups[:cut]

@@ -29,6 +29,7 @@ class Buffer:
       uninitialised: per byte, whether it was never written; None once all was.
       records: the accesses that a later one may race with, newest of each kind.
       semaphores: the semaphores or barriers that live here, by cell.
+      private: whether one thread alone can reach it, so that nothing races for it.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Buffer:
         "key",
         "name",
         "poison",
+        "private",
         "records",
         "semaphores",
         "space",
@@ -52,6 +54,7 @@ class Buffer:
         self.records: dict[tuple, Record] = {}
         self.semaphores: list[Any] = []
         self.poison: int | None = None
+        self.private = False
         self._missing = 0
 
     @classmethod

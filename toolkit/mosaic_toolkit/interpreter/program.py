@@ -16,8 +16,12 @@ _TERMINATORS = frozenset(
     | {"scf.condition", "gpu.return", "tt.return", "scf.reduce", "tt.reduce.return"}
     | {"tt.scan.return", "memref.alloca_scope.return", "vector.yield", "gpu.yield"}
 )
-# Operations whose one region runs in place, with no arguments.
-_IN_PLACE = frozenset({"tpu.region", "scf.execute_region", "memref.alloca_scope"})
+# Operations whose one region runs in place, its arguments being the operands.
+_IN_PLACE = frozenset(
+    {"tpu.region", "scf.execute_region", "memref.alloca_scope", "mosaic_gpu.custom_primitive"}
+)
+# Operations whose meaning gets the one region as a function, which sees values around it.
+_CLOSURES = frozenset({"gpu.launch"})
 _STRUCTURED = _IN_PLACE | {"scf.for", "scf.if", "scf.while", "scf.index_switch", "func.call"}
 
 
@@ -164,6 +168,8 @@ class _Function:
         if op.name in _IN_PLACE:
             results = [self._name(result) for result in op.results]
             (block,) = op.regions[0].blocks
+            for argument, operand in zip(block.arguments, op.operands):
+                self.names[argument] = self.names[operand]
             self._block(block, depth, lambda d, values: self._assign(d, results, values))
         elif op.name in _STRUCTURED:
             getattr(self, "_" + op.name.replace(".", "_"))(op, depth)
@@ -181,6 +187,8 @@ class _Function:
             self.names[op.results[0]] = self._bind(run.value)
             return
         arguments = self._list(op.operands)
+        if op.name in _CLOSURES:
+            arguments = ", ".join([self._closure(op.regions[0], depth), *arguments.split(", ")])
         if meaning.kind != "value":
             arguments = f"t, {arguments}" if arguments else "t"
         call = f"{self._bind(run)}({arguments})"
@@ -188,6 +196,16 @@ class _Function:
             call = f"yield from {call}"
         results = ", ".join(self._name(result) for result in op.results)
         self._line(depth, f"{results} = {call}" if results else call)
+
+    def _closure(self, region: ir.Region, depth: int) -> str:
+        (block,) = region.blocks
+        name = f"region{len(self.lines)}"
+        arguments = ", ".join(["t", *(self._name(argument) for argument in block.arguments)])
+        self._line(depth, f"def {name}({arguments}):")
+        self._block(block, depth + 1, self._return)
+        if self.program.blocks(region):
+            self._line(depth + 1, "yield from ()")
+        return name
 
     def _is_dead(self, op: ir.Operation) -> bool:
         """Whether only operations use its results that are left out themselves."""

@@ -46,6 +46,8 @@ class Record:
     view: View
     write: bool
     actor: Actor
+    first: int
+    last: int
 
 
 def join(clock: Clock, other: Clock) -> None:
@@ -70,8 +72,9 @@ class Races:
 
     def check(self, actor: Actor, view: View, write: bool) -> None:
         """Reports the recorded accesses that conflict with this one and are not ordered before it."""
+        first, last = view.bounds()
         for record in view.buffer.records.values():
-            if not (write or record.write):
+            if not (write or record.write) or record.last <= first or last <= record.first:
                 continue
             other = record.actor
             if other.agent == actor.agent:
@@ -90,9 +93,9 @@ class Races:
         """Remembers an access; returns where, for `forget`."""
         records = view.buffer.records
         key = (actor.agent, write, view.layout())
-        records.pop(key, None)
-        records[key] = Record(view, write, actor)
-        if not self.solo and len(records) % _PRUNE_AT == 0:
+        known = records.pop(key, None) is not None
+        records[key] = Record(view, write, actor, *view.bounds())
+        if not self.solo and not known and len(records) % _PRUNE_AT == 0:
             self._prune(records)
         return view.buffer, key
 

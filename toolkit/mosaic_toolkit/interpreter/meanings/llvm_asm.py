@@ -163,12 +163,12 @@ def _wgmma_commit(op, scope):
 @_text(r"wgmma\.wait_group\.sync\.aligned (\d+);")
 def _wgmma_wait(op, scope, pending):
     groups = int(pending)
-    return _at_once(lambda thread: thread.wgmma.wait(groups))
+    return _at_once(lambda thread: thread.wgmma.wait(thread, groups))
 
 
 @_text(r"cp\.async\.bulk\.commit_group;")
 def _bulk_commit(op, scope):
-    return _at_once(lambda thread: thread.bulk.commit())
+    return _at_once(lambda thread: thread.commit_bulk())
 
 
 @_text(r"tcgen05\.wait::ld\.sync\.aligned;")

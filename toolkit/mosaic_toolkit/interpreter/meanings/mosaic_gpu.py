@@ -7,10 +7,12 @@ memory holds every array in row-major order of its logical shape.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 
 from ...errors import Unsupported
+from ...jax_compat import ir
 from ..element_types import dtype_of
 from ..barrier import MBarrier
 from ..findings import Site
@@ -129,14 +131,34 @@ def vector_load(op, scope):
     return lambda thread, view: thread.load(view, site)
 
 
+def tensor_loads_of(value: ir.Value) -> list[ir.Operation]:
+    """The loads from tensor memory that a stored value was computed from, which it waits for."""
+    found: list[ir.Operation] = []
+    seen: set[ir.Value] = set()
+    pending = [value]
+    while pending:
+        owner: Any = (current := pending.pop()).owner
+        if current in seen or isinstance(owner, ir.Block):
+            continue
+        seen.add(current)
+        if owner.name == "mosaic_gpu.async_load_tmem":
+            found.append(owner.operation)
+        else:
+            pending += owner.operands
+    return found
+
+
 @effect("mosaic_gpu.vector_store")
 def vector_store(op, scope):
     site = scope.site(op)
+    loads = tensor_loads_of(op.operands[0])
     if "atomic_type" in op.attributes or flag(op, "multimem"):
         raise Unsupported(f"{site} that is atomic or goes to all devices")
 
     def run(thread: GpuThread, values, view: View):
         automatic = thread.cta.launch.automatic
+        if loads:
+            thread.wait_tensor_loads(loads)
         if automatic:
             thread.converge()
         thread.store(view, values, site)

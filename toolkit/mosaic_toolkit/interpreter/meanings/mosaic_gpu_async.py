@@ -122,7 +122,7 @@ def async_load(op, scope):
             )
         if not barrier:
             fill = lambda view, values: box.fill(view, values, outside)  # noqa: E731
-            thread.copies.start(site, box.inside, target, fill)
+            thread.copies.start(thread, site, box.inside, target, fill)
             thread.copies.commit()
             return
         size = target.size * bits // 8
@@ -225,7 +225,7 @@ def async_store(op, scope):
             return
         box = _Box(target, starts, lengths)
         source = box.part(source.reshape(tuple(lengths)))
-        thread.bulk.start(site, source, box.inside, put)
+        thread.bulk.start(thread, site, source, box.inside, put)
         if commits:
             thread.bulk.commit()
 

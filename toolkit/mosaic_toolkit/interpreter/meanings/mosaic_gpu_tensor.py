@@ -10,9 +10,10 @@ from ...errors import Unsupported
 from ..element_types import is_float
 
 from ..gpu_thread import GpuThread, Pointer, completion, mbarrier, observed
-from ..machine import Stage, Thread, Transfer
+from ..machine import Stage, Transfer
 from ..meaning import effect, value
 from ..memory import View, poison_value
+from .mosaic_gpu import tensor_loads_of
 from ..values import dtype_of_value, flag, operand_groups, vector_type
 
 
@@ -63,7 +64,7 @@ def wgmma(op, scope):
             left = observed(thread, a, site) if isinstance(a, View) else a
             result[...] = _added(accumulator, multiply(left, observed(thread, b, site)))
 
-        thread.wgmma.start(thread.wgmma.next(site), land, reads)
+        thread.wgmma.start(thread, thread.wgmma.next(thread, site), land, reads)
         return result
 
     return run
@@ -106,7 +107,7 @@ def tcgen05_mma(op, scope):
                     term = _added(observed(thread, target, site), term)
                 target.write(term.astype(dtype))
 
-        thread.tensor.start(thread.tensor.next(site), land, [*lefts, *rights], targets)
+        thread.tensor.start(thread, thread.tensor.next(thread, site), land, [*lefts, *rights], targets)
 
     return run
 
@@ -127,24 +128,24 @@ def commit_arrive(op, scope):
             for barrier in barriers:
                 barrier.arrived(1, *known, site)
 
-        actor = thread.tensor.next(site)
+        actor = thread.tensor.next(thread, site)
         known = completion(actor)
-        thread.tensor.start(actor, land, [], [], [(barrier, 0) for barrier in barriers])
+        thread.tensor.start(thread, actor, land, [], [], [(barrier, 0) for barrier in barriers])
 
     return run
 
 
 @effect("mosaic_gpu.async_load_tmem")
 def async_load_tmem(op, scope):
-    """The values are there when they are used; that the memory was read, after a wait."""
+    """The values are there when they are used; that the memory was read, then or after a wait."""
     site = scope.site(op)
     if "reduce" in op.attributes:
         raise Unsupported(f"{site} with a reduction")
 
     def run(thread: GpuThread, view: View) -> np.ndarray:
-        actor = Thread.engine(thread.lanes, site)
+        actor = thread.tensor_actor(site)
         thread.touch(actor, [view], [])
-        thread.tensor_loads[actor.agent] = actor.time
+        thread.tensor_loads.setdefault(op, {})[actor.agent] = actor.time
         return observed(thread, view, site)
 
     return run
@@ -153,9 +154,11 @@ def async_load_tmem(op, scope):
 @effect("mosaic_gpu.async_store_tmem")
 def async_store_tmem(op, scope):
     site = scope.site(op)
+    loads = tensor_loads_of(op.operands[0])
 
     def run(thread: GpuThread, values: np.ndarray, view: View):
-        actor = Thread.engine(thread.lanes, site)
+        thread.wait_tensor_loads(loads)
+        actor = thread.tensor_actor(site)
         places = thread.touch(actor, [], [view])
         transfer = Transfer(site, [Stage(lambda: view.write(values), ())], places)
         thread.machine.fly(transfer)
@@ -172,7 +175,7 @@ def async_store_smem_to_tmem(op, scope):
 
     def run(thread: GpuThread, source: View, target: View):
         land = lambda: target.write(observed(thread, source, site))  # noqa: E731
-        thread.tensor.start(thread.tensor.next(site), land, [source], [target])
+        thread.tensor.start(thread, thread.tensor.next(thread, site), land, [source], [target])
 
     return run
 

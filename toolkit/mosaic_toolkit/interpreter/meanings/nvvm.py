@@ -77,18 +77,18 @@ def tensor_wait(op, scope):
 def bulk_wait(op, scope):
     pending = int(op.attributes["group"].value)
     read = "read" in op.attributes
-    return lambda thread: thread.bulk.wait(pending, thread.learn_alone, read)
+    return lambda thread: thread.wait_bulk(pending, read)
 
 
 @effect("nvvm.cp.async.bulk.commit.group")
 def bulk_commit(op, scope):
-    return lambda thread: thread.bulk.commit()
+    return lambda thread: thread.commit_bulk()
 
 
 @effect("nvvm.cp.async.wait.group")
 def copies_wait(op, scope):
     pending = int(op.attributes["n"].value)
-    return lambda thread: thread.copies.wait(pending, thread.learn_apart)
+    return lambda thread: thread.copies.wait(thread.machine, pending, thread.learn_apart)
 
 
 @effect("nvvm.cp.async.commit.group")
@@ -109,7 +109,7 @@ def wgmma_commit(op, scope):
 @effect("nvvm.wgmma.wait.group.sync.aligned")
 def wgmma_wait(op, scope):
     pending = int(op.attributes["group"].value)
-    return lambda thread: thread.wgmma.wait(pending)
+    return lambda thread: thread.wgmma.wait(thread, pending)
 
 
 @effect("nvvm.bar.warp.sync")
