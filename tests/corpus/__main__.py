@@ -51,8 +51,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _line(outcome: Outcome) -> str:
-    kernels = f"{len(outcome.kernels)} kernels" if outcome.status == CAPTURED else outcome.cause
-    return f"{outcome.status:<20} {outcome.seconds:6.1f} s  {outcome.name}  {kernels}"
+    what = f"{len(outcome.kernels)} kernels" if outcome.status == CAPTURED else outcome.cause
+    compiles = collections.Counter(compile_["status"] for compile_ in outcome.compiles)
+    what = "; ".join([what, *(f"{n} {status}" for status, n in compiles.items())])
+    return f"{outcome.status:<20} {outcome.seconds:6.1f} s  {outcome.name}  {what}"
 
 
 def _table(outcomes: list[Outcome], unreached: list[str], seconds: float) -> str:
@@ -81,6 +83,9 @@ def _compiles(outcomes: list[Outcome]) -> list[str]:
         lines.append(f"{n:7}  {status}")
         causes = collections.Counter(c["cause"] for c in compiles if c["status"] == status)
         lines += [f"{count:14}  {cause}" for cause, count in causes.most_common() if cause]
+    lines += ["", "memory budgets against what the compiler reports"]
+    budgets = collections.Counter(c["memory"] for c in compiles if c["memory"])
+    lines += [f"{n:7}  {status}" for status, n in budgets.most_common()]
     return lines
 
 

@@ -20,6 +20,7 @@ from mosaic_toolkit.kernel import Kernel
 from mosaic_toolkit.recompile import Compiled, Limits
 from mosaic_toolkit.stages.tpu_statistics import STATISTICS_PASSES
 
+from . import budget
 from .code import Code, code_of
 from .outcome import cause_of
 
@@ -43,11 +44,29 @@ class Comparison:
       kernel: its name.
       status: one of the module's constants.
       cause: why it does not compile, one line.
+      memory: how close its memory budget is to what the compiler reports, a constant of
+        `budget`; "" where ours does not compile.
+      memory_cause: which memories are off.
     """
 
     kernel: str
     status: str
     cause: str = ""
+    memory: str = ""
+    memory_cause: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not self.defect
+
+    @property
+    def defect(self) -> str:
+        """What is ours to mend, "" where nothing is."""
+        if self.status not in GOOD:
+            return f"{self.status} {self.cause}".strip()
+        if self.memory and self.memory not in budget.GOOD:
+            return f"memory budget {self.memory_cause}"
+        return ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,12 +166,6 @@ class Compilers:
             if kernel.backend == "mosaic_gpu":
                 self._end()
 
-    def code(self, kernel: Kernel, program: str | None = None) -> list[Code]:
-        """As `compile`, the code of each kernel in it."""
-        dump = self.compile(kernel, program).dump
-        assert dump is not None
-        return code_of(dump)
-
     def _end(self) -> None:
         if self._process is not None:
             self._process.__exit__()
@@ -164,30 +177,46 @@ def compare(kernels: Sequence[Kernel], lowered: Original, compilers: Compilers) 
     theirs, fails = _codes(compilers, kernels[0], [lowered.program])
     results = []
     for kernel in kernels:
-        ours, failure = _codes(compilers, kernel, [None])
-        if ours and all(code in theirs for code in ours):
-            results.append(Comparison(kernel.name, IDENTICAL))
-            continue
-        alone, fail = _codes(compilers, kernel, lowered.calls)
+        ours, failure, memory = _ours(kernel, compilers)
+        alone, fail = [], ""
+        if not ours or not all(code in theirs for code in ours):
+            alone, fail = _codes(compilers, kernel, lowered.calls)
         if not theirs and not alone:
-            results.append(Comparison(kernel.name, ORIGINAL_FAILS, fails or fail))
+            status, cause = ORIGINAL_FAILS, fails or fail
         elif not ours:
-            results.append(Comparison(kernel.name, OURS_FAILS, failure))
+            status, cause = OURS_FAILS, failure
+        elif all(code in theirs for code in ours):
+            status, cause = IDENTICAL, ""
         elif all(code in alone for code in ours):
-            results.append(Comparison(kernel.name, IDENTICAL_ALONE))
+            status, cause = IDENTICAL_ALONE, ""
         else:
-            results.append(Comparison(kernel.name, DIFFERS))
+            status, cause = DIFFERS, ""
+        results.append(Comparison(kernel.name, status, cause, *memory))
     return results
 
 
-def _codes(
-    compilers: Compilers, kernel: Kernel, programs: Sequence[str | None]
-) -> tuple[list[Code], str]:
+def _ours(kernel: Kernel, compilers: Compilers) -> tuple[list[Code], str, tuple[str, str]]:
+    """The kernel's code, or why it does not compile, and what became of its memory budget."""
+    try:
+        compiled = compilers.compile(kernel)
+    except ToolkitError as error:
+        return [], _cause(error), ("", "")
+    assert compiled.dump is not None
+    try:
+        memory = budget.check(kernel, compiled)
+    except ToolkitError as error:
+        return code_of(compiled.dump), "", (budget.UNKNOWN, _cause(error))
+    return code_of(compiled.dump), "", (memory.status, memory.cause)
+
+
+def _codes(compilers: Compilers, kernel: Kernel, programs: Sequence[str]) -> tuple[list[Code], str]:
     """The code of all the programs that compile, and why the last of the others does not."""
     codes, cause = [], ""
     for program in programs:
         try:
-            codes += compilers.code(kernel, program)
+            dump = compilers.compile(kernel, program).dump
+            assert dump is not None
+            codes += code_of(dump)
         except ToolkitError as error:
             cause = _cause(error)
     return codes, cause

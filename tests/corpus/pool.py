@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -69,8 +70,13 @@ class _Worker:
 
     def close(self) -> str:
         """Ends the process; the last that it wrote to its standard error."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # it ends by itself, unless it is stuck
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=5)
         self._process.kill()
-        self._process.communicate()
+        self._process.wait()
+        self._process.stdout.close()
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace")
         self._errors.close()

@@ -86,11 +86,10 @@ def _compile(
 ) -> None:
     comparisons = noop.compare(captured, noop.original(lowered.module), compilers)
     outcome.compiles = [dataclasses.asdict(comparison) for comparison in comparisons]
-    bad = [c for c in comparisons if c.status not in noop.GOOD]
+    bad = [c for c in comparisons if not c.good]
     if bad:
         outcome.status = COMPILES_DIFFERENTLY
-        causes = (f"{c.kernel}: {c.status}{f': {c.cause}' if c.cause else ''}" for c in bad)
-        outcome.cause = "; ".join(causes)
+        outcome.cause = "; ".join(f"{c.kernel}: {c.defect}" for c in bad)
 
 
 def _checked(outcome: Outcome, captured: list, lowered: oracle.Lowered) -> Outcome:
