@@ -85,6 +85,15 @@ def unsigned(dtype: np.dtype) -> np.dtype:
     return np.dtype(f"u{dtype.itemsize}")
 
 
+@functools.cache
+def signless(dtype: np.dtype) -> np.dtype:
+    """The type that MLIR's signless integers of this width have here; others unchanged."""
+    for signed in _INTEGERS.values():
+        if np.dtype(signed) != np.bool_ and unsigned(np.dtype(signed)) == dtype:
+            return np.dtype(signed)
+    return dtype
+
+
 def wrap(value: int, bits: int) -> int:
     """The signed integer of `bits` bits that has the low bits of `value`."""
     if bits == 1:

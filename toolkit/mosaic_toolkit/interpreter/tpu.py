@@ -15,6 +15,7 @@ from ..jax_compat import ir
 from ..kernel import Kernel
 from ..targets import TARGETS
 from .arguments import numpy_dtype
+from .element_types import signless
 from .machine import Device, Machine
 from .memory import Buffer, View
 from .program import Program
@@ -80,7 +81,7 @@ class TpuProgram:
                 core = Core(self, machine, device, place, grid, part, memory, made)
                 core.thread.place["subcores"] = sum(other[:1] == place[:1] for other, _ in cores)
                 machine.add(core.thread, core.steps())
-            results.append(made)
+            results.append([_typed(v, t.dtype) for v, t in zip(made, self.kernel.results)])
         machine.run()
         return results
 
@@ -149,16 +150,21 @@ def _halves(extent: int, count: int) -> list[range]:
 def _operand(device: Device, number: int, array: np.ndarray) -> View:
     buffer = Buffer.holding(f"operand {number}", "hbm", array, ((), ("operand", number)))
     device.buffers[buffer.key] = buffer
-    return View.whole(buffer, array.shape, array.dtype)
+    return View.whole(buffer, array.shape, signless(array.dtype))
 
 
 def _result(machine: Machine, device: Device, number: int, type_) -> View:
-    dtype = numpy_dtype(type_.dtype)
+    dtype = signless(numpy_dtype(type_.dtype))
     key = ((), ("result", number))
     name = f"result {number}"
     buffer = Buffer.poisoned(name, "hbm", type_.shape, dtype, machine.poison, key)
     device.buffers[key] = buffer
     return View.whole(buffer, type_.shape, dtype)
+
+
+def _typed(view: View, dtype: str) -> View:
+    """A result as JAX's type of it, which says whether integers are signed."""
+    return View.whole(view.buffer, view.shape, numpy_dtype(dtype))
 
 
 def _integer(attributes, name: str) -> int:

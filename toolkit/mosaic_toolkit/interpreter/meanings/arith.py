@@ -180,12 +180,20 @@ def multiply_extended(op, scope):
         product = whole(a, b)
         return wrap(product, bits), wrap(product >> bits, bits)
 
+    def narrow(a: np.ndarray, b: np.ndarray):
+        kind = unsigned(dtype) if mask else dtype
+        wide = np.dtype(np.uint64 if mask else np.int64)
+        product = a.view(kind).astype(wide) * b.view(kind).astype(wide)
+        return product.astype(kind).view(dtype), (product >> bits).astype(kind).view(dtype)
+
     def array(a: np.ndarray, b: np.ndarray):
         exact = np.frompyfunc(scalar, 2, 2)
         low, high = exact(a.astype(object), b.astype(object))
         return np.asarray(low).astype(dtype), np.asarray(high).astype(dtype)
 
-    return array if is_shaped(op.results[0].type) else scalar
+    if is_shaped(op.results[0].type):
+        return narrow if 8 <= bits <= 32 else array
+    return scalar
 
 
 _SIGNED = (operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge)

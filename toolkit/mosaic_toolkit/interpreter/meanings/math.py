@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..bits import to_bits
 from ..element_types import bits_of
 from ..meaning import value
 from ..values import dtype_of_value, in_float32, is_shaped
@@ -95,18 +96,20 @@ def count_bits(op, scope):
     dtype = dtype_of_value(op.results[0])
     shaped = is_shaped(op.results[0].type)
     bits = bits_of(str(op.results[0].type.element_type if shaped else op.results[0].type))
-    mask = (1 << bits) - 1
+    name = op.name
 
-    def one(a: int) -> int:
-        number = int(a) & mask
-        if op_name == "math.ctpop":
-            return number.bit_count()
-        if op_name == "math.ctlz":
-            return bits - number.bit_length()
-        return bits if number == 0 else (number & -number).bit_length() - 1
+    def count(a: np.ndarray) -> np.ndarray:
+        number = to_bits(a)
+        if name == "math.ctlz":
+            for step in (1, 2, 4, 8, 16, 32):
+                number = number | number >> np.uint8(step) if step < bits else number
+            return bits - np.bitwise_count(number).astype(np.int64)
+        if name == "math.cttz":
+            lowest = number & (~number + number.dtype.type(1))
+            below = lowest - number.dtype.type(1)
+            return np.minimum(np.bitwise_count(below), bits)
+        return np.bitwise_count(number)
 
-    op_name = op.name
     if not shaped:
-        return one
-    each = np.frompyfunc(one, 1, 1)
-    return lambda a: each(a.astype(object)).astype(dtype)
+        return lambda a: int(count(np.asarray(a, dtype)))
+    return lambda a: count(a).astype(dtype)

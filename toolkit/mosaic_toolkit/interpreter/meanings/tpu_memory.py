@@ -6,13 +6,14 @@ import numpy as np
 
 from ...errors import Unsupported
 from ...jax_compat import ir
+from ..bits import width_of
 from ..bounds import checked_slice
 from ..element_types import dtype_of
 from ..machine import Thread
 from ..meaning import Constant, effect, load, value
 from ..memory import View
 from ..tpu_buffers import allocate
-from ..values import flag, vector_type, word
+from ..values import dtype_of_value, flag, vector_type, word
 from .memref import private_memory
 from .tpu_compressed import compressed_store, expanded_load, is_sparse_core
 
@@ -68,6 +69,9 @@ def memref_bitcast(op, scope):
     """Packs or unpacks along the second-minor dimension, as rows share 32-bit words."""
     type_ = op.results[0].type
     shape, dtype = tuple(type_.shape), dtype_of(str(type_.element_type))
+    widths = {width_of(dtype), width_of(dtype_of_value(op.operands[0]))}
+    if len(widths) > 1 and min(widths) < 8:
+        raise Unsupported(f"{scope.site(op)} between {max(widths)} and {min(widths)} bits")
 
     def run(view: View) -> View:
         if dtype.itemsize == view.dtype.itemsize:
