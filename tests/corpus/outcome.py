@@ -14,6 +14,7 @@ REFUSED = "JAX cannot lower it"
 MISSED = "missed"
 CHECK_FAILED = "check failed"
 COMPILES_DIFFERENTLY = "compiles differently"
+VALUES_DIFFER = "values differ"
 # The corpus' to mend: the case does not lower, or lowers to no kernel at all.
 WRONG_CASE = "wrong case"
 DIED = "worker died"
@@ -33,6 +34,7 @@ class Outcome:
       kernels: what was captured, for each its name, backend, level and size.
       sites: functions of the library that made a kernel, as [module, name].
       compiles: for each kernel, the fields of its `noop.Comparison`, where asked for.
+      values: for each kernel, the fields of its `values.Agreement`, where asked for.
       seconds: wall-clock time, capture, checks and compiles together.
     """
 
@@ -43,6 +45,7 @@ class Outcome:
     kernels: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     sites: list[list[str]] = dataclasses.field(default_factory=list)
     compiles: list[dict[str, str]] = dataclasses.field(default_factory=list)
+    values: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
 
     @property

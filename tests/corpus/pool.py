@@ -22,7 +22,7 @@ _CASES_PER_WORKER = 40
 
 
 class _Worker:
-    def __init__(self, devices: int, compiling: bool):
+    def __init__(self, devices: int, options: Sequence[str]):
         self.devices = devices
         self.served = 0
         environment = {
@@ -33,7 +33,7 @@ class _Worker:
         }
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.corpus.worker", *["--compile"] * compiling],
+            [sys.executable, "-m", "tests.corpus.worker", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -84,7 +84,7 @@ class _Worker:
 
 
 def run_all(
-    pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float, compiling: bool = False
+    pairs: Sequence[tuple[Case, str]], *, jobs: int, timeout: float, options: Sequence[str] = ()
 ) -> Iterator[Outcome]:
     """Outcomes in the order in which cases finish.
 
@@ -92,14 +92,14 @@ def run_all(
       pairs: cases, each with a target.
       jobs: number of worker processes.
       timeout: seconds for one case.
-      compiling: compile every kernel and what it was captured from, too.
+      options: for the workers, what to do beside capturing, see `worker`.
     """
     todo: queue.SimpleQueue[tuple[Case, str]] = queue.SimpleQueue()
     for pair in sorted(pairs, key=lambda pair: (pair[0].devices, pair[1])):
         todo.put(pair)
     done: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
     threads = [
-        threading.Thread(target=_serve, args=(todo, done, timeout, compiling), daemon=True)
+        threading.Thread(target=_serve, args=(todo, done, timeout, options), daemon=True)
         for _ in range(min(jobs, len(pairs)))
     ]
     for thread in threads:
@@ -109,7 +109,7 @@ def run_all(
 
 
 def _serve(
-    todo: queue.SimpleQueue, done: queue.SimpleQueue, timeout: float, compiling: bool
+    todo: queue.SimpleQueue, done: queue.SimpleQueue, timeout: float, options: Sequence[str]
 ) -> None:
     worker: _Worker | None = None
     while True:
@@ -121,7 +121,7 @@ def _serve(
         if worker and (worker.devices != case.devices or worker.served >= _CASES_PER_WORKER):
             worker.close()
             worker = None
-        worker = worker or _Worker(case.devices, compiling)
+        worker = worker or _Worker(case.devices, options)
         start = time.monotonic()
         try:
             done.put(worker.run(name, timeout))

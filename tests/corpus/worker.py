@@ -2,7 +2,8 @@
 
 Reads ``name@target``, one a line; answers each with one line of JSON.  A crash
 of MLIR or a case that hangs then costs that case alone.  With ``--compile`` each
-kernel is compiled as well, see `noop`.
+kernel is compiled as well, see `noop`.  With ``--values`` it is executed instead, see
+`values`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import traceback
 import warnings
 
-from . import noop, oracle, sites
+from . import noop, oracle, sites, values
 from .case import Case
 from .outcome import (
     CAPTURED,
@@ -154,7 +155,10 @@ def main(argv: list[str]) -> None:
     with noop.Compilers() if "--compile" in argv else contextlib.nullcontext() as compilers:
         for line in sys.stdin:
             name, _, target = line.strip().rpartition("@")
-            outcome = run(cases[name], target, compilers)
+            if "--values" in argv:
+                outcome = values.run(cases[name], target)
+            else:
+                outcome = run(cases[name], target, compilers)
             print(json.dumps(dataclasses.asdict(outcome)), file=answers, flush=True)
 
 
