@@ -84,5 +84,5 @@ $(STAMP): pyproject.toml
 
 $(CORPUS_STAMP): $(STAMP)
 	@echo 'Installing the kernel libraries and compilers of the corpus'
-	@$(PIP) --editable '.[tpu]' --group corpus $(if $(JAX),jax==$(JAX) jaxlib==$(JAX))
+	@$(PIP) --editable '.[tpu,gpu]' --group corpus $(if $(JAX),jax==$(JAX) jaxlib==$(JAX))
 	@touch $@

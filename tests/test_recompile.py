@@ -6,6 +6,8 @@ import dataclasses
 import importlib.util
 import os
 import re
+import signal
+import time
 import warnings
 from pathlib import Path
 
@@ -87,6 +89,18 @@ def illegal_layout():
         o_ref[...] = x_ref[:, 3:131:2]
 
     return pallas(body, struct(8, 256), struct(8, 64), name="strided")
+
+
+def long_to_compile():
+    """Minutes of unrolled range reductions, which MLIR writes down at once."""
+
+    def body(x_ref, o_ref):
+        x = x_ref[...]
+        for _ in range(40):
+            x = jnp.sin(x)
+        o_ref[...] = x
+
+    return pallas(body, struct(512, 1024), struct(512, 1024), name="unrolled")
 
 
 def aborting(kernel):
@@ -205,7 +219,7 @@ def test_a_kernel_that_names_other_chips_compiles():
 @needs_gpu
 def test_two_gpu_generations_compile_side_by_side(matmul_hopper, softmax_triton):
     kernels = [matmul_hopper, softmax_triton, dataclasses.replace(softmax_triton, target="b200")]
-    assert [type(result) for result in compile_kernels(kernels)] == [Compiled] * 3
+    assert [type(result) for result in compile_kernels(kernels, jobs=2)] == [Compiled] * 3
 
 
 @needs_gpu
@@ -308,16 +322,42 @@ def test_each_failure_is_an_error_and_the_next_kernel_compiles(matmul_tpu):
     assert "Not Implemented" in layout.message and layout.hint
     assert isinstance(memory, CompileError)
     assert "exceed memory (size=134217728)" in memory.message
-    assert "pipeline-depth" in memory.hint
+    assert "smaller scratch (192.0 MiB)" in memory.hint
     assert isinstance(crash, CompileError)
     assert "the compiler crashed (SIGFPE) while compiling: in " in crash.message
     assert not re.search(r"@ 0x|RAW:|unknown", crash.message)
     assert isinstance(good, Compiled)
 
 
-def test_a_compile_ends_at_its_time_limit(matmul_tpu):
-    with pytest.raises(CompileError, match=r"not done in 0.1 s, still "):
-        compile_kernel(matmul_tpu, limits=Limits(timeout_s=0.1))
+@needs_tpu
+def test_a_compiler_that_hangs_is_ended_and_the_next_kernel_compiles(matmul_tpu):
+    with recompile._Workers() as workers:
+        workers.compile(matmul_tpu, None, None, Limits())  # the next one need not load libtpu
+        with pytest.raises(CompileError) as error:
+            workers.compile(long_to_compile(), None, None, Limits(timeout_s=5))
+        workers.compile(matmul_tpu, None, None, Limits())
+    assert re.fullmatch(
+        r"kernel 'unrolled' for v5e \(test_recompile.py:\d+\): not done in 5 s, still compiling",
+        error.value.message,
+    )
+    assert "larger time limit" in error.value.hint
+
+
+def test_a_process_that_stands_still_is_ended(matmul_tpu):
+    process = recompile._worker(matmul_tpu, None, None)
+    os.kill(process._process.pid, signal.SIGSTOP)
+    with process, pytest.raises(CompileError, match=r"not done in 0.5 s, still starting the comp"):
+        recompile._compile_in(process, matmul_tpu, None, Limits(timeout_s=0.5))
+    assert not process.alive
+
+
+@needs_tpu
+def test_nobody_waits_for_kernels_after_the_last_that_is_asked_for(matmul_tpu):
+    results = compile_kernels([matmul_tpu, *[long_to_compile()] * 3], jobs=2)
+    assert isinstance(next(results), Compiled)
+    start = time.monotonic()
+    results.close()
+    assert time.monotonic() - start < 10
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc to read memory from")

@@ -43,6 +43,19 @@ def find_kernel(text: str) -> Kernel:
     return kernels[0][1]
 
 
+def find_kernels(text: str) -> tuple[tuple[str, Kernel], ...]:
+    """The kernels that `text` names, with a name for each: as `find_kernel`, or all of a dump.
+
+    Raises:
+      ToolkitError: there is none.
+    """
+    path = Path(text)
+    if path.is_dir() and not (path / KERNEL_FILE).exists() and (found := load_dump(path).kernels):
+        return found
+    kernel = find_kernel(text)
+    return ((kernel.name, kernel),)
+
+
 def _of_script(path: Path, name: str) -> Kernel:
     from .runner import Script, run_script
 

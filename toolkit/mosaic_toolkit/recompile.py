@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import functools
+import itertools
 import json
 import os
 import queue
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from . import errors
@@ -105,21 +105,37 @@ def compile_kernels(
     target: str | Target | None = None,
     *,
     jobs: int = 1,
+    dump_to: Path | None = None,
+    llo_passes: str | None = None,
     limits: Limits = Limits(),
-) -> list[Compiled | ToolkitError]:
-    """Compiles several kernels at once; each gives its executable or its error, in order.
+) -> Iterator[Compiled | ToolkitError]:
+    """Compiles several kernels at once; gives each one's executable or error, in their order.
 
     A worker goes from one kernel to the next for the same chip, which saves
-    loading the compiler; one that failed to answer is not used again.
+    loading the compiler; one that failed to answer is not used again, and one
+    that dumps is for one kernel.
 
     Args:
       target: the chip; by default each kernel's own.
       jobs: how many compile at a time.
+      dump_to: see `compile_kernel`; each kernel has a directory there, its place from 0.
+      llo_passes: see `compile_kernel`.
       limits: of time and memory, for each.
     """
+
+    def one(place: int, kernel: Kernel) -> Compiled | ToolkitError:
+        try:
+            dump = None if dump_to is None else dump_to / str(place)
+            return workers.compile(retarget(kernel, target), dump, llo_passes, limits)
+        except ToolkitError as error:
+            return error
+
     with _Workers() as workers, concurrent.futures.ThreadPoolExecutor(max(1, jobs)) as pool:
-        one = functools.partial(_compile_or_error, workers, target, limits)
-        return list(pool.map(one, kernels))
+        try:
+            yield from pool.map(one, itertools.count(), kernels)
+        except BaseException:  # nobody waits for the others
+            workers.stop()
+            raise
 
 
 def retarget(kernel: Kernel, target: str | Target | None) -> Kernel:
@@ -153,6 +169,7 @@ class _Workers:
 
     def __init__(self) -> None:
         self._idle: dict[str, queue.SimpleQueue[WorkerProcess]] = {}
+        self._busy: list[WorkerProcess] = []
 
     def __enter__(self) -> _Workers:
         return self
@@ -162,37 +179,29 @@ class _Workers:
             while not waiting.empty():
                 waiting.get().__exit__()
 
-    def take(self, kernel: Kernel) -> WorkerProcess:
-        """One that waits, else a fresh one."""
-        waiting = self._of(kernel)
+    def compile(
+        self, kernel: Kernel, dump_to: Path | None, llo_passes: str | None, limits: Limits
+    ) -> Compiled:
+        """Compiles in a worker that waits, else in a fresh one."""
+        waiting = self._idle.setdefault(kernel.target, queue.SimpleQueue())
         try:
-            return waiting.get_nowait()
+            worker = waiting.get_nowait()
         except queue.Empty:
-            return _worker(kernel, None, None)
-
-    def give_back(self, kernel: Kernel, worker: WorkerProcess) -> None:
-        """Keeps it for the next kernel, unless it has ended."""
-        if worker.alive:
-            self._of(kernel).put(worker)
-        else:
-            worker.__exit__()
-
-    def _of(self, kernel: Kernel) -> queue.SimpleQueue[WorkerProcess]:
-        return self._idle.setdefault(kernel.target, queue.SimpleQueue())
-
-
-def _compile_or_error(
-    workers: _Workers, target: str | Target | None, limits: Limits, kernel: Kernel
-) -> Compiled | ToolkitError:
-    try:
-        kernel = retarget(kernel, target)
-        worker = workers.take(kernel)
+            worker = _worker(kernel, dump_to, llo_passes)
+        self._busy.append(worker)
         try:
-            return _compile_in(worker, kernel, None, limits)
+            return _compile_in(worker, kernel, dump_to, limits)
         finally:
-            workers.give_back(kernel, worker)
-    except ToolkitError as error:
-        return error
+            self._busy.remove(worker)
+            if worker.alive and dump_to is None:
+                waiting.put(worker)
+            else:
+                worker.__exit__()
+
+    def stop(self) -> None:
+        """Ends those at work."""
+        for worker in tuple(self._busy):
+            worker.kill()
 
 
 def _worker(kernel: Kernel, dump_to: Path | None, llo_passes: str | None) -> WorkerProcess:

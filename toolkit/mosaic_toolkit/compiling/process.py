@@ -54,7 +54,7 @@ class WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._kill()
+        self.kill()
         for stream in (self._process.stdin, self._process.stdout, self._log):
             with contextlib.suppress(OSError):
                 stream.close()  # type: ignore[union-attr]
@@ -82,7 +82,7 @@ class WorkerProcess:
             peak = max(peak, resident_bytes(self._process.pid))
             kind = "memory" if peak > memory_bytes else "timeout"
             if kind == "memory" or time.monotonic() > deadline:
-                self._kill()
+                self.kill()
                 return Ending(kind, self._said(start), peak_bytes=peak)
         if self._process.stdout.read(1):  # type: ignore[union-attr]
             return Ending("answered", self._said(start), peak_bytes=peak)
@@ -96,7 +96,8 @@ class WorkerProcess:
         end = self._position()
         return os.pread(self._log.fileno(), end - start, start).decode(errors="replace")
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """Ends it, whatever it is doing."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
