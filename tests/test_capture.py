@@ -215,6 +215,21 @@ def test_gpu_values_on_the_cpu():
     assert captured.notes == []
 
 
+def doubling(x_ref, o_ref):
+    o_ref[...] = x_ref[...] * 2 + 0
+
+
+def test_an_empty_name(tmp_path):
+    """MLIR prints an empty symbol as something that it does not parse back."""
+    kernels = capture(functools.partial(blocked, name=""), ARRAY)
+    gpu = plgpu.kernel(doubling, out_type=jax.ShapeDtypeStruct((128,), jnp.float32), kernel_name="")
+    kernels += capture(gpu, jax.ShapeDtypeStruct((128,), jnp.float32))
+    assert [k.name for k in kernels] == ["add_one"] * 3 + ["doubling"]
+    for number, kernel in enumerate(kernels):
+        assert kernel.module().operation.verify()
+        assert payload_matches(load(save(kernel, tmp_path / f"{number}.mlir")))
+
+
 def test_no_run_gives_zeros():
     with capturing("v5e", run=False) as kernels:
         values = call(double, X)

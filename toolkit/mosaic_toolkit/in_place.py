@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import fnmatch
 import functools
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -193,15 +192,14 @@ def rewrite(
     """
     from .jax_compat import lowering
 
-    rewriter = by_pipeline(_pipeline(pipeline), only)
+    passes = _pipeline(pipeline)
+    rewriter = by_pipeline(passes, only)
+    mark = lowering.mark_for(rewriter, str(passes))
 
     @functools.wraps(function)
     def rewritten(*args: Any, **kwargs: Any) -> Any:
-        with lowering.marking(rewriter):
+        with lowering.marking(mark):
             return function(*args, **kwargs)
 
-    hooks = contextlib.ExitStack()
-    hooks.enter_context(lowering.hooked())
-    weakref.finalize(rewritten, hooks.close)
     rewritten.log = rewriter.log  # type: ignore[attr-defined]
     return rewritten

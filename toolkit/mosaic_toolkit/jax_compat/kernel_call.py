@@ -213,6 +213,23 @@ def _backends_of(params: dict[str, Any]) -> tuple[str, ...]:
     return ("mosaic_tpu", "mosaic_gpu", "triton")
 
 
+def named(params: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a call that has a name: MLIR does not parse the symbol that "" makes."""
+
+    def with_name(jaxpr: Any) -> Any:
+        info = jaxpr.debug_info
+        if info.func_name:
+            return jaxpr
+        return jaxpr.replace(debug_info=info.replace_func_name("unknown"))
+
+    named = dict(params)
+    if "jaxpr" in params:
+        named["jaxpr"] = with_name(params["jaxpr"])
+    if "jaxprs" in params:
+        named["jaxprs"] = type(params["jaxprs"])(map(with_name, params["jaxprs"]))
+    return named
+
+
 def _name_of(params: dict[str, Any]) -> tuple[str, str | None]:
     jaxpr = params.get("jaxpr") or next(iter(params.get("jaxprs", ())), None)
     info = jaxpr.debug_info if jaxpr is not None else None

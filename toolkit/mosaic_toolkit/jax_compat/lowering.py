@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,17 +29,17 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from ..targets import Target
 from . import implied, ir, print_module
 from .devices import answering_as, replaced
-from .kernel_call import KernelCall, calls
+from .kernel_call import KernelCall, calls, named
 from .scopes import (
     MARK,
     Emitted,
     Listener,
+    Mark,
     Rewriter,
     anyone,
     assigned,
     listener,
     listener_state,
-    marked,
     rewriters_of,
     rewriters_state,
 )
@@ -62,14 +63,18 @@ def rewriting_with(*rewriters: Rewriter, every_thread: bool = False) -> Iterator
         yield
 
 
-@contextlib.contextmanager
-def marking(rewriter: Rewriter) -> Iterator[None]:
-    """Marks every kernel call traced in the block, to be rewritten whenever it is lowered.
+def mark_for(rewriter: Rewriter, text: str) -> Mark:
+    """A mark for kernel calls; the hooks are in place for as long as it lives."""
+    mark = Mark(rewriter, text)
+    hooks = contextlib.ExitStack()
+    hooks.enter_context(hooked())
+    weakref.finalize(mark, hooks.close)
+    return mark
 
-    `rewriter` has to live for as long as what is traced; it needs `hooked`.
-    """
-    mark = str(id(rewriter))
-    marked[mark] = rewriter
+
+@contextlib.contextmanager
+def marking(mark: Mark) -> Iterator[None]:
+    """Marks every kernel call traced in the block, to be rewritten whenever it is lowered."""
     with set_xla_metadata(**{MARK: mark}):
         yield
 
@@ -120,6 +125,7 @@ def _kernel_rule(rule: Callable) -> Callable:
         who, rewriters = listener(), rewriters_of(ctx)
         if calls.current is not None or (who is None and not rewriters):
             return rule(ctx, *operands, **params)
+        params = named(params)
         call = KernelCall(rule, ctx, operands, params)
         if tuple(ctx.platforms or ctx.module_context.platforms) == ("cpu",):
             return (who or rewriters[-1]).on_cpu(call)

@@ -129,16 +129,35 @@ def assigned(state: Any, value: Any, *, every_thread: bool) -> Iterator[None]:
 
 
 MARK = "mosaic_toolkit_rewriter"
-marked: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+
+
+class Mark:
+    """What traced kernel calls carry that are rewritten wherever they are lowered.
+
+    It holds its rewriter: what was traced may live longer than the function that was.
+    JAX prints it into the program, where `text` is the same in every process: one
+    program has one key in a compilation cache that processes share.
+    """
+
+    alive: weakref.WeakSet[Mark] = weakref.WeakSet()
+
+    def __init__(self, rewriter: Rewriter, text: str):
+        self.rewriter = rewriter
+        self._text = text
+        Mark.alive.add(self)
+
+    def __str__(self) -> str:
+        return self._text
 
 
 def rewriters_of(ctx: Any) -> tuple[Rewriter, ...]:
     """What rewrites the kernel that is lowered in `ctx`, in order."""
     eqn = getattr(ctx, "jaxpr_eqn_ctx", None)
-    metadata = getattr(eqn, "xla_metadata", None) or {}
-    own = marked.get(str(metadata.get(MARK)))
+    mark = (getattr(eqn, "xla_metadata", None) or {}).get(MARK)
     active = rewriters_state().value or ()
-    return active if own is None or own in active else (*active, own)
+    if mark is None or mark.rewriter in active:
+        return active
+    return (*active, mark.rewriter)
 
 
 def listener() -> Listener | None:
@@ -148,4 +167,4 @@ def listener() -> Listener | None:
 
 def anyone() -> bool:
     """Whether someone may want the module that is being lowered."""
-    return listener() is not None or bool(rewriters_state().value) or bool(marked)
+    return listener() is not None or bool(rewriters_state().value) or bool(Mark.alive)
