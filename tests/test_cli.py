@@ -34,10 +34,11 @@ def f(x):
 """
 
 
-def dump(*arguments, cwd):
+def dump(*arguments, cwd, **options):
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)], cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True
-    )
+        [*COMMAND, *map(str, arguments)],
+        cwd=cwd, env=ENVIRONMENT, capture_output=True, text=True, **options,
+    )  # fmt: skip
 
 
 def script(directory, text, name="kernels.py"):
@@ -120,6 +121,78 @@ def test_a_script_that_raises_leaves_what_it_lowered(tmp_path):
     assert "double.mosaic_tpu.v5e" in done.stdout
     assert "ZeroDivisionError" in done.stderr
     assert "runpy" not in done.stderr
+
+
+def test_a_script_that_does_not_parse_shows_its_own_line_alone(tmp_path):
+    done = dump(script(tmp_path, "x = (1,\n\ndef f(:\n"), "--overwrite", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "SyntaxError" in done.stderr
+    assert 'kernels.py"' in done.stderr
+    assert "runpy" not in done.stderr
+    assert "script_process" not in done.stderr
+
+
+def test_kernels_of_threads_and_of_the_end_of_the_process(tmp_path):
+    text = """
+import atexit, threading, time
+atexit.register(lambda: f(jnp.ones((24, 128))))
+threading.Thread(target=lambda: (time.sleep(1), f(jnp.ones((16, 128))))).start()
+f(jnp.ones((8, 128)))
+"""
+    done = dump(script(tmp_path, text), "--json", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    operands = [kernel["operands"] for kernel in json.loads(done.stdout)["kernels"]]
+    assert operands == [[f"float32[{rows},128]"] for rows in (8, 16, 24)]
+
+
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_every_run_of_a_script_reads_standard_input(kind, tmp_path):
+    name = script(tmp_path, "print('read', repr(sys.stdin.read()), jax.devices()[0].device_kind)")
+    words = "some\nwords " * 10_000
+    (tmp_path / "words").write_text(words)
+    with open(tmp_path / "words") as file:
+        given = {"input": words} if kind == "pipe" else {"stdin": file}
+        said = dump(name, "--target", "v4,v5p,v6e", cwd=tmp_path, **given).stderr
+    for chip in ("TPU v4", "TPU v5", "TPU v6 lite"):
+        assert f"read {words!r} {chip}\n" in said
+
+
+def test_a_pipe_that_nobody_closes_does_not_hold_a_script_up(tmp_path):
+    name = script(tmp_path, "print('ran as', jax.devices()[0].device_kind)")
+    reader, writer = os.pipe()
+    try:
+        done = dump(name, "--target", "v4,v5p", cwd=tmp_path, stdin=reader, timeout=120)
+    finally:
+        os.close(reader)
+        os.close(writer)
+    assert "ran as TPU v4\nran as TPU v5\n" in done.stderr
+
+
+GPU_SCRIPT = """
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+def body(x_gmem, o_gmem):
+    def step(_, x_smem, o_smem):
+        o_smem[...] = x_smem[...] * 2
+    block = plgpu.BlockSpec((16, 128), lambda i: (i, 0))
+    plgpu.emit_pipeline_warp_specialized(
+        step, grid=(4,), in_specs=[block], out_specs=[block], max_concurrent_steps=2,
+        num_compute_wgs=1, memory_registers=40, wg_axis="wg")(x_gmem, o_gmem)
+
+x = jnp.ones((64, 128))
+plgpu.kernel(body, out_type=x, num_threads=2, thread_name="wg")(x).block_until_ready()
+print("went on")
+"""
+
+
+def test_a_kernel_that_jax_cannot_interpret_names_the_way_around(tmp_path):
+    name = script(tmp_path, GPU_SCRIPT)
+    done = dump(name, "--target", "h100", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "body.mosaic_gpu.h100" in done.stdout
+    assert done.stderr.endswith("hint: --no-run goes on with zeros for the values of kernels\n")
+    done = dump(name, "--target", "h100", "--no-run", "--overwrite", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "went on\n")
 
 
 @pytest.mark.parametrize(
@@ -268,7 +341,12 @@ def test_show_and_its_forms(kernel):
         assert "windows of the grid pipeline" in done.stdout
     data = json.loads(dump("show", one, "--json", cwd=kernel).stdout)
     assert data["kernel"]["name"] == "matmul"
-    assert "func.func @matmul" in dump("show", one, "--mlir", cwd=kernel).stdout
+    assert "mlir" not in data
+    text = dump("show", one, "--mlir", cwd=kernel).stdout
+    assert "func.func @matmul" in text
+    both = json.loads(dump("show", one, "--mlir", "--json", cwd=kernel).stdout)
+    assert both.pop("mlir").rstrip() == text.rstrip()
+    assert both == data
     named = dump("show", f"{ROOT}/dumps/kernels/matmul_tpu.py::matmul", "--json", cwd=kernel)
     assert json.loads(named.stdout)["kernel"]["module_sha256"] == data["kernel"]["module_sha256"]
 
@@ -293,7 +371,7 @@ def test_apply_diff_and_replay(kernel, tmp_path):
     )
     assert "#tpu.pipeline_mode<synchronous>" in printed.stdout
     assert "IR after pipeline-depth{stages=1}" in printed.stderr
-    refused = dump("apply", kernel, "-p", "pipeline-depth{stages=3}", cwd=tmp_path)
+    refused = dump("apply", kernel, "-p", "pipeline-depth{stages=0}", cwd=tmp_path)
     assert refused.returncode == 1
     command = refused.stderr.split("reproduce with: mosaic-dump ")[1].strip().replace("'", "")
     replayed = dump(*command.split(" "), cwd=tmp_path)
@@ -313,7 +391,11 @@ def test_an_edited_module_counts_and_a_damaged_one_is_an_error(kernel, tmp_path)
     path.write_text(path.read_text()[:3000])
     done = dump("show", path, cwd=tmp_path)
     assert done.returncode == 2
-    assert f"{path}:" in done.stderr
+    assert done.stderr.startswith(f"error: {path}:")
+    path.write_text("module {}")
+    done = dump("show", path, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{path}:1:1: the module holds no function" in done.stderr
 
 
 def test_run_rewrites_in_place(kernel, tmp_path):
@@ -357,6 +439,28 @@ def test_compiling_for_another_platform_is_refused(kernel, tmp_path):
     done = dump("compile", kernel, "--target", "h100", cwd=tmp_path)
     assert done.returncode == 1
     assert "has no compiler for h100" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended(number, tmp_path):
+    """What the command started does not outlive it."""
+    name = script(
+        tmp_path,
+        "with open('partial', 'w') as file:\n    file.write(str(os.getpid()))\n"
+        "os.rename('partial', 'pid')\nimport time\ntime.sleep(60)",
+    )
+    process = subprocess.Popen(
+        [*COMMAND, name], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True
+    )
+    while not (tmp_path / "pid").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert said == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_interrupted(tmp_path):

@@ -7,10 +7,11 @@ need them, so that ``--help`` answers at once.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -105,6 +106,8 @@ def dump(
         typer.echo(report.render(directory, dumped))
     for line in report.remarks(dumped.run):
         say(line)
+    if run and report.interpreter_failed(dumped.run):
+        say("\nhint: --no-run goes on with zeros for the values of kernels")
     if outcome.failures or outcome.traceback:
         raise typer.Exit(1)
 
@@ -135,7 +138,7 @@ def show(
 
         Graph(found).export(graph)
         say(f"wrote {graph}")
-    if mlir:
+    if mlir and not as_json:
         typer.echo(found.text().rstrip())
         return
     from .report import kernel as report
@@ -143,7 +146,8 @@ def show(
 
     schedule = raise_schedule(found)
     if as_json:
-        print_json(report.to_json(found, schedule))
+        module = {"mlir": found.text()} if mlir else {}
+        print_json({**report.to_json(found, schedule), **module})
     else:
         typer.echo(report.render(found, schedule))
 
@@ -257,6 +261,8 @@ def _registry(plugins: Sequence[Path] | None) -> Any:
 def main(argv: Sequence[str] | None = None) -> None:
     """Runs the command and exits the process with its code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
     command = typer.main.get_command(app)
     verbs = command.commands  # type: ignore[attr-defined]
     if arguments and arguments[0] not in {*verbs, "--help"}:
@@ -270,6 +276,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         say(f"error: {error.filename or 'a file'}: {error.strerror}")
         code = 2
     sys.exit(code)
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Unwinds the stack on a signal to end: what was started is ended on the way."""
+    del frame
+    sys.exit(128 + number)
 
 
 def _is_a_failed_check(error: ToolkitError) -> bool:

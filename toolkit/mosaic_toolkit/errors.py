@@ -63,4 +63,4 @@ def first_error(text: str) -> str:
     """The line of what MLIR says that names the error, else its first line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if "error:" in line]
-    return (errors or lines or ["no message"])[0]
+    return (errors or lines or ["no message"])[0].removeprefix("error: ")

@@ -300,9 +300,12 @@ resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 from mosaic_toolkit import jax_compat
 text = open(sys.argv[1], encoding="utf-8").read()
 try:
-    jax_compat.parse_module(text)
+    module = jax_compat.parse_module(text)
 except jax_compat.ir.MLIRError as error:
     print(error)
+    sys.exit(1)
+if not any(region.blocks for op in module.body for region in op.regions):
+    print('"-":1:1: the module holds no function with a body')
     sys.exit(1)
 """
 
@@ -313,7 +316,8 @@ def check_parses(path: Path, *, timeout: float = 120) -> None:
     MLIR's parser can abort or overflow the stack; only that process dies.
 
     Raises:
-      InvalidModule: it does not parse or verify, with MLIR's own file and line.
+      InvalidModule: it does not parse or verify, with MLIR's own file and line, or it
+        holds no function.
     """
     try:
         done = subprocess.run(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from .dump import Run, load_dump
 from .errors import ToolkitError
 from .kernel import Kernel, load
+from .replayed_input import ReplayedInput
 from .targets import DEFAULT_TARGETS, get_target
 
 if TYPE_CHECKING:
@@ -124,10 +125,11 @@ def run_script(script: Script, targets: Sequence[str] | None) -> tuple[list[Kern
     chips = list(dict.fromkeys(chips))
     here = this_machines_chip()
     outcomes: list[_Outcome] = []
+    stdin = ReplayedInput() if len(chips) > 1 else None
     for chip in chips:
         # Kernels are lowered for all the chips; the first is what the script is told.
         order = [chip] + [other for other in chips if other != chip]
-        outcome = _run_once(script, order, pretend=chip != here)
+        outcome = _run_once(script, order, pretend=chip != here, stdin=stdin)
         if by_default and outcome.kernels and outcome.run.traceback is None:
             return _merged([outcome])
         if not outcome.asked:  # another answer could not have changed what it did
@@ -212,7 +214,12 @@ _STDERR = 2
 
 
 def _run_once(
-    script: Script, targets: list[str] | None, *, pretend: bool, stdout: int | None = _STDERR
+    script: Script,
+    targets: list[str] | None,
+    *,
+    pretend: bool,
+    stdin: ReplayedInput | None = None,
+    stdout: int | None = _STDERR,
 ) -> _Outcome:
     """Runs the script once; `pretend` keeps JAX on the CPU while it is told of a chip."""
     if not script.path.is_file():
@@ -228,10 +235,12 @@ def _run_once(
         process = subprocess.Popen(
             [sys.executable, "-m", "mosaic_toolkit.script_process", directory],
             env=environment,
+            stdin=None if stdin is None else stdin.stdin,
             stdout=stdout,
         )
         try:
-            code = process.wait()
+            with contextlib.nullcontext() if stdin is None else stdin.feeding(process):
+                code = process.wait()
         except BaseException:
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

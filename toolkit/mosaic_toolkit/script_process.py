@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import importlib
 import importlib.abc
@@ -15,9 +16,9 @@ import re
 import runpy
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from .capture import Captured, recording
@@ -41,45 +42,51 @@ def main(directory: Path) -> None:
     captured = Captured()
     error: str | None = None
     rewriters = script.rewrite.rewriters() if script.rewrite else []
-    with contextlib.ExitStack() as hooks:
+    hooks = contextlib.ExitStack()
 
-        def listen() -> None:
-            nonlocal captured
-            from .jax_compat.lowering import rewriting_with
+    def listen() -> None:
+        nonlocal captured
+        from .jax_compat.lowering import rewriting_with
 
-            _configure(pretend, script.devices)
-            listening = recording(
-                targets,
-                run=script.run,
-                execute=script.rewrite is not None,
-                every_thread=True,
-                on_kernel=keep,
-            )
-            captured = hooks.enter_context(listening)
-            hooks.enter_context(rewriting_with(*rewriters, every_thread=True))
+        _configure(pretend, script.devices)
+        listening = recording(
+            targets,
+            run=script.run,
+            execute=script.rewrite is not None,
+            every_thread=True,
+            on_kernel=keep,
+        )
+        captured = hooks.enter_context(listening)
+        hooks.enter_context(rewriting_with(*rewriters, every_thread=True))
 
-        _when_jax_is_imported(listen)
-        try:
-            _execute(script)
-        except _UsageError as problem:
-            _write(directory, {"usage_error": problem.message, "hint": problem.hint})
-            return
-        except SystemExit as stop:
-            if stop.code not in (None, 0):
-                error = f"the script exited with {stop.code!r}"
-        except BaseException:
-            error = _user_traceback(script.path)
-    run = Run(
-        targets=tuple(targets or ()),
-        versions=_versions(),
-        failures=tuple(captured.failures),
-        refusals=tuple(captured.refusals),
-        notes=(*captured.notes, *captured.findings),
-        traceback=error,
-        functions=() if captured.kernels else tuple(_function_names(script.path)),
-    )
-    rewrites = [str(entry) for rewriter in rewriters for entry in rewriter.log]
-    _write(directory, {"run": run.to_json(), "asked": captured.asked, "rewrites": rewrites})
+    def finish() -> None:
+        hooks.close()
+        run = Run(
+            targets=tuple(targets or ()),
+            versions=_versions(),
+            failures=tuple(captured.failures),
+            refusals=tuple(captured.refusals),
+            notes=(*captured.notes, *captured.findings),
+            traceback=error,
+            functions=() if captured.kernels else tuple(_function_names(script.path)),
+        )
+        rewrites = [str(entry) for rewriter in rewriters for entry in rewriter.log]
+        _write(directory, {"run": run.to_json(), "asked": captured.asked, "rewrites": rewrites})
+
+    # Called last, since it is registered first: when the script's threads have ended and
+    # what it registered itself has run.  Both may lower kernels.
+    atexit.register(finish)
+    _when_jax_is_imported(listen)
+    try:
+        _execute(script)
+    except _UsageError as problem:
+        atexit.unregister(finish)
+        _write(directory, {"usage_error": problem.message, "hint": problem.hint})
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            error = f"the script exited with {stop.code!r}"
+    except BaseException:
+        error = _user_traceback(script.path)
 
 
 def _configure(pretend: bool, devices: int) -> None:
@@ -221,12 +228,24 @@ def _parse_value(text: str) -> Any:
 
 
 def _user_traceback(path: Path) -> str:
-    """The traceback from the script's first frame on."""
+    """The traceback from the script's first frame on, else from the first that is not ours."""
     kind, value, trace = sys.exc_info()
-    frame = trace
-    while frame and Path(frame.tb_frame.f_code.co_filename).resolve() != path.resolve():
-        frame = frame.tb_next
-    return "".join(traceback.format_exception(kind, value, frame or trace)).rstrip()
+    frames = list(_frames(trace))
+    files = [Path(frame.tb_frame.f_code.co_filename) for frame in frames]
+    of_script = [frame for frame, file in zip(frames, files) if file.resolve() == path.resolve()]
+    foreign = [frame for frame, file in zip(frames, files) if not _is_ours(file)]
+    first = next(iter(of_script or foreign), None)
+    return "".join(traceback.format_exception(kind, value, first)).rstrip()
+
+
+def _frames(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _is_ours(file: Path) -> bool:
+    return file.name in ("<frozen runpy>", "runpy.py") or file.parent == Path(__file__).parent
 
 
 def _versions() -> tuple[tuple[str, str], ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -55,6 +56,11 @@ def remarks(run: Run) -> Iterator[str]:
         yield f"note: {note}"
     if run.traceback:
         yield f"the script did not finish; what it lowered before was kept\n{run.traceback}"
+
+
+def interpreter_failed(run: Run) -> bool:
+    """Whether a script ended because JAX's interpret mode failed while a kernel ran in it."""
+    return re.search(r"/jax/_src/pallas/[\w/]*interpret", run.traceback or "") is not None
 
 
 def _sentence(failure: Failure) -> str:
