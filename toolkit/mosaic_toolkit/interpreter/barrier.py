@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .findings import MISUSE, Site
-from .machine import Machine, Steps, Wait
-from .races import Clock, join
+from .machine import Machine, Steps, Transfer, Wait
+from .races import Actor, Clock, join
 
 if TYPE_CHECKING:
     from .gpu_thread import GpuThread
@@ -74,7 +74,9 @@ class MBarrier:
         self.pending -= count
         if self.pending < 0:
             self.machine.report(
-                MISUSE, f"{site} arrives at {self.name} more than {self.count} times in a phase", site
+                MISUSE,
+                f"{site} arrives at {self.name} more than {self.count} times in a phase",
+                site,
             )
             self.pending = 0
         self._complete()
@@ -96,7 +98,7 @@ class MBarrier:
             clock[self.agent] = self.completed
         self._history.append((dict(self._arrived[0]), dict(self._arrived[1])))
 
-    def promise(self, amount: int, actor: object, transfer: object) -> None:
+    def promise(self, amount: int, actor: Actor, transfer: Transfer | None = None) -> None:
         """A transfer that will signal is on its way; what it does to the barrier is its action."""
 
     def arrive(self, amount: int) -> None:

@@ -104,9 +104,7 @@ def _global(machine: Machine, name: str, shape, dtype: np.dtype, key: Any) -> Vi
 
 
 def _launches(function: Any) -> bool:
-    return any(
-        op.operation.name == _LAUNCH for block in function.regions[0].blocks for op in block
-    )
+    return any(op.operation.name == _LAUNCH for block in function.regions[0].blocks for op in block)
 
 
 class ArgumentTable:

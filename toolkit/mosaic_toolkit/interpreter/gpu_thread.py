@@ -269,6 +269,7 @@ class GpuThread(Thread):
         else:
             self.lanes.access(view, site, write)
 
+
 def completion(actor: Actor) -> tuple[Clock, Clock]:
     """What the end of an engine's operation tells: itself, and what it started after."""
     assert actor.proxy is not None

@@ -12,7 +12,7 @@ import dataclasses
 import enum
 import random
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,7 +21,15 @@ from .memory import Buffer, View
 from .races import Actor, Clock, Races, join
 
 type Steps = Generator[Wait | None, None, Any]
-type Signal = tuple[Semaphore, int]
+type Signal = tuple[Signalled, int]
+
+
+class Signalled(Protocol):
+    """What an asynchronous operation tells of its end."""
+
+    def promise(self, amount: int, actor: Actor, transfer: Transfer | None = None) -> None: ...
+
+    def arrive(self, amount: int) -> None: ...
 
 
 class Timing(enum.StrEnum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-
 from ...errors import Unsupported
 from ...jax_compat import ir
 from ..element_types import dtype_of
@@ -146,5 +145,3 @@ def _pointed(type_: Any):
 def is_barrier(type_: Any) -> bool:
     """Whether it is a reference of barriers, whose value is a pointer."""
     return re.match(r"!mosaic_gpu\.barrier", str(type_.element_type)) is not None
-
-

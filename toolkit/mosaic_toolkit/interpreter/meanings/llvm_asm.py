@@ -79,9 +79,7 @@ def _arrive(op, scope, number, count):
     if number != "$0":
         fixed = int(number)
         return _at_once(lambda thread: thread.cta.barrier(fixed).arrive(thread, threads, site))
-    return _at_once(
-        lambda thread, number: thread.cta.barrier(number).arrive(thread, threads, site)
-    )
+    return _at_once(lambda thread, number: thread.cta.barrier(number).arrive(thread, threads, site))
 
 
 @_text(r"barrier\.cluster\.arrive(?:\.relaxed)?\.aligned;")

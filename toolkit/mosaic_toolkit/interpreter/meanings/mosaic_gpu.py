@@ -13,8 +13,8 @@ import numpy as np
 
 from ...errors import Unsupported
 from ...jax_compat import ir
-from ..element_types import dtype_of
 from ..barrier import MBarrier
+from ..element_types import dtype_of
 from ..findings import Site
 from ..gpu_thread import (
     MBARRIER_BYTES,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...errors import Unsupported
+from ..barrier import MBarrier
 from ..bounds import out_of_bounds
 from ..element_types import bits_of
-from ..barrier import MBarrier
 from ..findings import Site
 from ..gpu_thread import WARPGROUP, Cta, GpuThread, Pointer, completion, mbarrier, observed
 from ..machine import Stage, Thread, Transfer
@@ -93,14 +93,8 @@ def async_load(op, scope):
     lengths, dimensions = _lengths(op), _dimensions(op)
     outside = int(op.attributes["oob_fill_mode"].value)
     bits = bits_of(str(op.operands[0].type.element_type))
-    leader = op.attributes["leader_tracked"] if "leader_tracked" in op.attributes else None
-    axis = None
-    if leader is not None:
-        if "copy_partitioned" not in str(leader):
-            raise Unsupported(f"{site} with {leader}")
-        axis = int(word(leader).rpartition("=")[2])
-    parts = len(op.operands[groups[5]]) if len(groups) > 5 else 0
-    if parts:
+    axis = _partitioned(op)
+    if len(groups) > 5 and len(op.operands[groups[5]]):
         raise Unsupported(f"{site} from another device")
 
     def run(thread: GpuThread, *operands):
@@ -129,6 +123,18 @@ def async_load(op, scope):
         _deliver(thread, site, box, outside, target, receivers, barrier[0], size)
 
     return run
+
+
+def _partitioned(op) -> int | None:
+    """The dimension along which each CTA of a cluster loads its own part; None if they share."""
+    if "leader_tracked" not in op.attributes:
+        return None
+    leader = op.attributes["leader_tracked"]
+    if "copy_partitioned" not in str(leader):
+        raise Unsupported(f"{op.name} with {leader}")
+    # It counts the dimensions that the destination has.
+    kept = [n for n, size in enumerate(op.attributes["slice_lengths"]) if int(size) >= 0]
+    return kept[int(word(leader).rpartition("=")[2])]
 
 
 def _show(starts, shape) -> str:
@@ -167,9 +173,7 @@ def _deliver(
 ) -> None:
     """Starts a copy to each receiver's memory, of which its barrier learns."""
     targets = [target.on(memory.smem) for memory, _ in receivers]
-    barriers = [
-        mbarrier(thread, Pointer(told.smem, pointer.offset), site) for _, told in receivers
-    ]
+    barriers = [mbarrier(thread, Pointer(told.smem, pointer.offset), site) for _, told in receivers]
 
     def land(clock: Clock, proxy: Clock) -> None:
         values = observed(thread, box.inside, site)

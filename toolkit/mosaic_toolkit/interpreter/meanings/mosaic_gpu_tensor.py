@@ -8,14 +8,12 @@ import numpy as np
 
 from ...errors import Unsupported
 from ..element_types import is_float
-
 from ..gpu_thread import GpuThread, Pointer, completion, mbarrier, observed
 from ..machine import Stage, Transfer
 from ..meaning import effect, value
 from ..memory import View, poison_value
-from .mosaic_gpu import tensor_loads_of
 from ..values import dtype_of_value, flag, operand_groups, vector_type
-
+from .mosaic_gpu import tensor_loads_of
 
 _TF32_MASK = np.uint32(0xFFFFE000)
 
@@ -107,7 +105,9 @@ def tcgen05_mma(op, scope):
                     term = _added(observed(thread, target, site), term)
                 target.write(term.astype(dtype))
 
-        thread.tensor.start(thread, thread.tensor.next(thread, site), land, [*lefts, *rights], targets)
+        thread.tensor.start(
+            thread, thread.tensor.next(thread, site), land, [*lefts, *rights], targets
+        )
 
     return run
 
@@ -178,5 +178,3 @@ def async_store_smem_to_tmem(op, scope):
         thread.tensor.start(thread, thread.tensor.next(thread, site), land, [source], [target])
 
     return run
-
-
