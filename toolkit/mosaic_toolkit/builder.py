@@ -78,6 +78,16 @@ class Builder:
             return a
         return self._binary("arith.muli", self.i32, a, b)
 
+    def mask(self, a: Index, bits: int) -> Index:
+        """Bitwise and."""
+        return a & bits if isinstance(a, int) else self._binary("arith.andi", self.i32, a, bits)
+
+    def number(self, condition: Index) -> Index:
+        """1 where the condition holds, else 0."""
+        if isinstance(condition, int):
+            return int(condition)
+        return self.op("arith.extui", [self.i32], [condition]).results[0]
+
     def _binary(self, name: str, kind: ir.Type, a: Index, b: Index) -> ir.Value:
         return self.op(name, [kind], [self.value(a), self.value(b)]).results[0]
 

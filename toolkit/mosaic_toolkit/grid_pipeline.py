@@ -60,7 +60,14 @@ def write_out(
 class _Ring:
     """A window's slots: values for one step of the loop, and how they go on."""
 
-    def __init__(self, window: Window, array: ir.Value, slots: ir.Value, done: ir.Value):
+    def __init__(
+        self,
+        window: Window,
+        array: ir.Value,
+        slots: ir.Value,
+        done: ir.Value,
+        bounds: Sequence[int | None],
+    ):
         self.window = window
         self.depth = window.depth
         self.ahead = 0 if window.written else window.depth - 1
@@ -70,16 +77,23 @@ class _Ring:
         block = window.argument.type
         self.shape: list[int] = list(block.shape)
         self.block_type = block
-
-    @property
-    def moving(self) -> list[int]:
-        """Dimensions along which the block's index may change: the others are constant."""
-        *_, last = self.window.transform.operations
-        return [
+        *_, last = window.transform.operations
+        results = list(last.operation.operands)
+        # Dimensions along which the block's index may change.
+        self.moving = [
             axis
-            for axis, value in enumerate(last.operation.operands)
-            if not _is_constant(value) and self.shape[axis] != self.window.array[axis]
+            for axis, value in enumerate(results)
+            if not _is_constant(value) and self.shape[axis] != window.array[axis]
         ]
+        innermost = window.transform.arguments[len(bounds) - 1] if bounds else None
+        # Whether no two steps in a row have the same block.
+        self.always = (
+            bool(bounds)
+            and (bounds[-1] or 0) > 1
+            and any(results[axis] == innermost for axis in self.moving)
+        )
+        # Dimensions whose index has to be known from the step before.
+        self.tracked = [] if self.always and not window.written else self.moving
 
 
 def _is_constant(value: ir.Value) -> bool:
@@ -154,7 +168,7 @@ class _Writer:
                 f"{name}_done",
             )
             self.kept += [slots, done]
-            rings.append(_Ring(window, arrays[number], slots, done))
+            rings.append(_Ring(window, arrays[number], slots, done, self.given))
         return rings
 
     def _read_bounds(self) -> None:
@@ -302,7 +316,7 @@ class _Writer:
     def _prologue(self, ring: _Ring) -> _State:
         """Fetches the blocks of the first steps, as far ahead as the ring reaches."""
         last = ring.depth - 1
-        unknown: list[Index] = [-1] * len(ring.moving)
+        unknown: list[Index] = [-1] * len(ring.tracked)
         if ring.window.written:
             return _State(ring.window.written, last, list(unknown), -1, [])
         slot: Index = last
@@ -316,7 +330,7 @@ class _Writer:
             changed = self.builder.both(inside, changed)
             slot = self._advanced(ring, slot, changed)
             self._when_fetch(ring, changed, slot, block)
-            fetched = [block[axis] for axis in ring.moving]
+            fetched = [block[axis] for axis in ring.tracked]
         return _State(False, last, list(unknown), slot, fetched)
 
     def _step(self, ring: _Ring, now: _State, counter, here, there) -> tuple[_State, ir.Value]:
@@ -328,12 +342,12 @@ class _Writer:
         changed = b.both(inside, self._differs(ring, ahead, now.other))
         fetch_slot = self._advanced(ring, now.count, changed)
         self._when_fetch(ring, changed, fetch_slot, ahead)
-        other = [b.select(inside, ahead[a], o) for a, o in zip(ring.moving, now.other)]
+        other = [b.select(inside, ahead[a], o) for a, o in zip(ring.tracked, now.other)]
         block = ahead if ring.ahead == 0 else self._index(ring, here)
         arrived = self._differs(ring, block, now.block)
         slot = self._advanced(ring, now.slot, arrived)
         b.when(arrived, lambda: self._wait(ring, slot, block))
-        after = _State(False, slot, [block[a] for a in ring.moving], fetch_slot, other)
+        after = _State(False, slot, [block[a] for a in ring.tracked], fetch_slot, other)
         return after, self._slot(ring, slot)
 
     def _written_step(self, ring: _Ring, now: _State, here) -> tuple[_State, ir.Value]:
@@ -346,7 +360,7 @@ class _Writer:
             lambda: self._send(ring, now.slot, self._whole(ring, now.block)),
         )
         slot = self._advanced(ring, now.slot, changed)
-        count = b.add(now.count, b.select(changed, 1, 0))
+        count = b.add(now.count, b.number(changed))
         b.when(
             b.both(changed, b.ge(count, ring.depth)),
             lambda: self._wait(ring, slot, block),
@@ -366,12 +380,16 @@ class _Writer:
         b = self.builder
         if ring.depth == 1:
             return 0
+        if ring.depth & (ring.depth - 1) == 0:
+            return b.mask(b.add(slot, b.number(changed)), ring.depth - 1)
         following = b.add(slot, 1)
         wrapped = b.select(b.eq(following, ring.depth), 0, following)
         return b.select(changed, wrapped, slot)
 
     def _differs(self, ring: _Ring, block: list[Index], before: list[Index]) -> Index:
         b = self.builder
+        if ring.always:
+            return True
         result: Index = False
         for axis, old in zip(ring.moving, before):
             result = b.either(result, b.ne(block[axis], old))
