@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Unsupported
 from ..jax_compat import ir
 from ..kernel import Kernel
 from . import custom_call
@@ -75,4 +74,6 @@ class Triton:
         return raise_schedule(kernel, kernel.module())
 
     def interpret(self, kernel: Kernel) -> Executable:
-        raise Unsupported("the interpreter does not run Triton kernels")
+        from ..interpreter.triton import TritonProgram
+
+        return TritonProgram(kernel)

@@ -87,7 +87,7 @@ class Races:
                 continue
             if record.view.overlaps(view):
                 fence = unfenced and other.time <= actor.clock.get(other.agent, 0)
-                self._report(record, actor, view, write, fence)
+                self.report(record, actor, view, write, fence)
 
     def record(self, actor: Actor, view: View, write: bool) -> tuple[Buffer, tuple]:
         """Remembers an access; returns where, for `forget`."""
@@ -111,7 +111,7 @@ class Races:
         for buffer, key in places:
             buffer.records.pop(key, None)
 
-    def _report(self, record: Record, actor: Actor, view: View, write: bool, fence: bool) -> None:
+    def report(self, record: Record, actor: Actor, view: View, write: bool, fence: bool) -> None:
         other = record.actor
         key = (other.site, actor.site, record.write, write, view.buffer.name)
         if key in self.findings:

@@ -21,6 +21,10 @@ from . import (
     tpu_sparsecore,
     tpu_sync,
     tpu_vector,
+    tt,
+    tt_functions,
+    tt_memory,
+    tt_reduce,
     vector,
 )
 
@@ -45,5 +49,9 @@ __all__ = [
     "tpu_sparsecore",
     "tpu_sync",
     "tpu_vector",
+    "tt",
+    "tt_functions",
+    "tt_memory",
+    "tt_reduce",
     "vector",
 ]

@@ -26,7 +26,7 @@ def _round_half_away(x):
     return np.trunc(x + np.copysign(np.asarray(0.5, x.dtype), x))
 
 
-_FUNCTIONS = {
+FUNCTIONS = {
     "absf": np.abs,
     "acos": np.arccos,
     "acosh": np.arccosh,
@@ -69,10 +69,10 @@ _FUNCTIONS = {
 _PREDICATES = frozenset({"isfinite", "isinf", "isnan"})
 
 
-@value(*(f"math.{name}" for name in _FUNCTIONS))
+@value(*(f"math.{name}" for name in FUNCTIONS))
 def function(op, scope):
     name = op.name.partition(".")[2]
-    run = _FUNCTIONS[name]
+    run = FUNCTIONS[name]
     if name in _PREDICATES:
         wide = lambda x: run(x.astype(np.float32))  # noqa: E731
         return wide if is_shaped(op.results[0].type) else lambda x: bool(wide(x))
