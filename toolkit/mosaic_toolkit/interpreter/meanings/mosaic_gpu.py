@@ -137,14 +137,20 @@ def tensor_loads_of(value: ir.Value) -> list[ir.Operation]:
     seen: set[ir.Value] = set()
     pending = [value]
     while pending:
-        owner: Any = (current := pending.pop()).owner
-        if current in seen or isinstance(owner, ir.Block):
+        current = pending.pop()
+        if current in seen:
             continue
         seen.add(current)
-        if owner.name == "mosaic_gpu.async_load_tmem":
+        owner: Any = current.owner
+        if isinstance(owner, ir.Block):
+            pending += owner.owner.operands
+        elif owner.name == "mosaic_gpu.async_load_tmem":
             found.append(owner.operation)
         else:
             pending += owner.operands
+            for region in owner.operation.regions:
+                for block in region.blocks:
+                    pending += list(block.operations)[-1].operands
     return found
 
 
