@@ -37,6 +37,7 @@ NARROW_ULPS = 24
 # Sums of many terms in another order, exponentials of them, and differences of such that
 # cancel; a rounding to bfloat16 that should not be there is 32768 of these.
 FLOAT32_ULPS = 16384
+_TF32_EPS = 2.0**-10
 # Larger operands are not worth their time here.
 _MOST_BYTES = 2**30
 
@@ -73,6 +74,8 @@ class _Recorder:
 
     def __init__(self, target: Any):
         self.target = target
+        # JAX's interpret mode knows the kernels of these two.
+        self.backend = "mosaic_tpu" if target.platform == "tpu" else "triton"
         self.calls: list[_Call] = []
         self.failures: list[Agreement] = []
         self._emitted: list[Any] = []
@@ -91,7 +94,7 @@ class _Recorder:
         from jax._src.pallas.mosaic.interpret.params import InterpretParams
 
         self._emitted = []
-        call.emit_for("mosaic_tpu", "tpu")
+        call.emit_for(self.backend, self.target.platform)
         (kernel,) = self._emitted
         record = _Call(kernel)
         known = {c.kernel.identity for c in self.calls}
@@ -260,4 +263,6 @@ def _unit(asm: str) -> tuple[float, int]:
         return float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps), NARROW_ULPS
     if re.search(r"xf16[,>]", asm):
         return float(np.finfo(np.float16).eps), NARROW_ULPS
+    if re.search(r"inputPrecision = tf32 : tensor<\w+xf32>", asm):
+        return _TF32_EPS, NARROW_ULPS
     return float(np.finfo(np.float32).eps), FLOAT32_ULPS

@@ -120,3 +120,30 @@ def test_gathered_load_by_index_vectors(rng):
     code = f"""%r = tpu.vector_load_idx %m0[%a1, %a2]
       : memref<4x8xf32, {VMEM}>[vector<16xi32>, vector<16xi32>], vector<16xf32>,"""
     np.testing.assert_array_equal(sparse(code, [a, rows, columns], "float32[16]"), a[rows, columns])
+
+
+@pytest.mark.parametrize("width", [8, 16])
+def test_rows_that_share_words_can_be_read_written_and_sliced_as_words(rng, width):
+    rows = 32 // width * 4
+    a = rng.integers(-(2 ** (width - 1)), 2 ** (width - 1), (rows, 128)).astype(f"i{width // 8}")
+    narrow = f"memref<{rows}x128xi{width}, {VMEM}>"
+    code = f"""%w = tpu.memref_bitcast %m0 : {narrow} -> memref<4x128xi32, {VMEM}>
+    %c1 = arith.constant 1 : index
+    %one = arith.constant 1 : i32
+    %zero = arith.constant 0 : i32
+    %v = vector.load %w[%c1, %c0] : memref<4x128xi32, {VMEM}>, vector<1x128xi32>
+    %part = tpu.memref_slice %w[%zero, %zero]
+      : memref<4x128xi32, {VMEM}> -> memref<1x128xi32, {VMEM}>
+    vector.store %v, %part[%c0, %c0] : memref<1x128xi32, {VMEM}>, vector<1x128xi32>
+    %back = tpu.memref_bitcast %w : memref<4x128xi32, {VMEM}> -> {narrow}
+    %r = vector.load %back[%c0, %c0] : {narrow}, vector<{rows}x128xi{width}>"""
+    expected = a.copy()
+    expected[: rows // 4] = a[rows // 4 : rows // 2]
+    result = evaluate(code, [a], f"int{width}[{rows},128]")
+    np.testing.assert_array_equal(result, expected)
+    code = f"""%w = tpu.memref_bitcast %m0 : {narrow} -> memref<4x128xi32, {VMEM}>
+    %r = vector.load %w[%c0, %c0] : memref<4x128xi32, {VMEM}>, vector<4x128xi32>"""
+    words = evaluate(code, [a], "int32[4,128]").view(np.uint32)
+    for n in range(rows // 4):
+        part = (words >> np.uint32(n * width)).astype(f"u{width // 8}")
+        np.testing.assert_array_equal(part.view(a.dtype), a[n :: rows // 4])

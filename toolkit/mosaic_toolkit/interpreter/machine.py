@@ -195,8 +195,7 @@ class Thread:
         if mask is None:
             view.write(values)
         else:
-            places = view.byte_offsets()[mask]
-            view.scattered(places, view.dtype).write(np.broadcast_to(values, view.shape)[mask])
+            view.at(np.nonzero(mask)).write(np.broadcast_to(values, view.shape)[mask])
 
     # --- asynchronous operations ----------------------------------------------------
 

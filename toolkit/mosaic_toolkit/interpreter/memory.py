@@ -204,7 +204,11 @@ class View:
 
     def copy_from(self, source: View) -> None:
         """Overwrites the elements with those of a view of the same shape and type."""
-        self.write(source.array if source.places is None else source.read())
+        self.write(source.readable())
+
+    def readable(self) -> np.ndarray:
+        """The elements, to be read at once: possibly the memory itself."""
+        return self.array if self.places is None else self.read()
 
     def _flat(self) -> np.ndarray:
         itemsize = self.dtype.itemsize
@@ -282,6 +286,16 @@ class View:
             line = np.arange(extent, dtype=np.int64) * stride
             places += line.reshape([-1 if d == axis else 1 for d in range(len(self.shape))])
         return places
+
+    def at(self, where: tuple[np.ndarray, ...]) -> View:
+        """The elements at arrays of indices, one per dimension from the first on."""
+        if self.places is not None:
+            return self._scattered(self.places[where])
+        kept = len(where)
+        inner = View(self.buffer, 0, self.shape[kept:], self.strides[kept:], self.dtype)
+        outer = sum(i.astype(np.int64) * s for i, s in zip(where, self.strides)) + self.offset
+        outer = np.asarray(outer).reshape(*np.shape(outer), *[1] * len(inner.shape))
+        return self._scattered(outer + inner.byte_offsets())
 
     def on(self, buffer: Buffer) -> View:
         """The same place in another buffer of the same size."""

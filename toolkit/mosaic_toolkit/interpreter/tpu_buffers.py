@@ -103,7 +103,7 @@ def counterpart(
     if buffer is None:
         buffer = _copy_of(machine, view.buffer, (place, what))
         target.buffers[place, what] = buffer
-    return View(buffer, view.offset, view.shape, view.strides, view.dtype, view.places, view.bits)
+    return view.on(buffer)
 
 
 def _copy_of(machine: Machine, buffer: Buffer, key) -> Buffer:

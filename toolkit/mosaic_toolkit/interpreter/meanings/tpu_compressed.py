@@ -36,15 +36,7 @@ def _targets(thread: Thread, site, view: View, indices, mask: np.ndarray, axis: 
             raise out_of_bounds(
                 thread, site, f"{text} of {view.buffer.name}, which is {list(view.shape)}"
             )
-    return elements(view, where)
-
-
-def elements(view: View, where) -> View:
-    """The elements of a reference at arrays of indices, which are inside it."""
-    if view.places is not None:
-        return view.scattered(view.places[tuple(where)], view.dtype)
-    offsets = sum(i.astype(np.int64) * s for i, s in zip(where, view.strides)) + view.offset
-    return view.scattered(np.asarray(offsets), view.dtype)
+    return view.at(tuple(where))
 
 
 def _full_rank(mask: np.ndarray, shape: tuple[int, ...], rank: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from ..meaning import Constant, effect, load, value
 from ..memory import View
 from ..tpu_buffers import allocate
 from ..values import dtype_of_value, flag, vector_type, word
+from ..wide_view import as_type
 from .memref import private_memory
 from .tpu_compressed import compressed_store, expanded_load, is_sparse_core
 
@@ -73,18 +74,7 @@ def memref_bitcast(op, scope):
     if len(widths) > 1 and min(widths) < 8:
         raise Unsupported(f"{scope.site(op)} between {max(widths)} and {min(widths)} bits")
 
-    def run(view: View) -> View:
-        if dtype.itemsize == view.dtype.itemsize:
-            return View(view.buffer, view.offset, view.shape, view.strides, dtype, view.places)
-        places = view.byte_offsets()
-        if dtype.itemsize < view.dtype.itemsize:
-            parts = view.dtype.itemsize // dtype.itemsize
-            split = places[..., None, :] + (np.arange(parts) * dtype.itemsize)[:, None]
-            return view.scattered(split.reshape(shape), dtype)
-        parts = dtype.itemsize // view.dtype.itemsize
-        return view.scattered(places[..., ::parts, :].reshape(shape), dtype)
-
-    return run
+    return lambda view: as_type(view, dtype, shape)
 
 
 # --- loads and stores ---------------------------------------------------------------

@@ -13,7 +13,6 @@ from ..memory import View, poison_value
 from ..races import join
 from ..tpu_buffers import counterpart, shared
 from ..values import dtype_of_value, flag, vector_type, word
-from .tpu_compressed import elements
 from .tpu_vector import as_type, combining
 
 # --- registers ----------------------------------------------------------------------------
@@ -77,7 +76,7 @@ def _cells(thread: Thread, site, view: View, indices, mask) -> View:
                 f"index {wrong} along dimension {dimension} of {view.buffer.name}, "
                 f"which is {list(view.shape)}",
             )
-    return elements(view, where)
+    return view.at(tuple(where))
 
 
 @load("tpu.vector_load_idx")
@@ -108,14 +107,16 @@ def vector_store_idx(op, scope):
     def run(thread: Thread, values, view: View, *operands):
         mask = operands[rank] if len(operands) > rank else None
         cells = _cells(thread, site, view, operands[:rank], mask)
+        cells = cells.reshape((cells.size,))
         kept = (values if mask is None else values[mask]).reshape(-1)
-        places = np.asarray(cells.places).reshape(-1)
+        chosen = [(i if mask is None else i[mask]).reshape(-1) for i in operands[:rank]]
+        order = np.ravel_multi_index(chosen, view.shape)
         # The last of each place, so that the order in which memory is written is ours.
-        found, last = np.unique(places[::-1], return_index=True)
-        once = view.scattered(found, view.dtype)
+        found, last = np.unique(order[::-1], return_index=True)
+        once = cells.at((len(order) - 1 - last,))
         if adds:
             total = thread.load(once, site)
-            np.add.at(total, np.searchsorted(found, places), kept)
+            np.add.at(total, np.searchsorted(found, order), kept)
             thread.store(once, total, site)
         else:
             thread.store(once, kept[::-1][last], site)

@@ -130,17 +130,13 @@ def _rows(thread: Thread, site: Site, view: View, offsets: np.ndarray) -> View:
     """Parts of a reference along its first dimension (after a leading 1, if need be)."""
     if len(view.shape) > 1 and view.shape[0] == 1 and offsets.size > 1:
         view = view.reshape(view.shape[1:])
-    extent, *rest = view.shape
+    extent, *_ = view.shape
     if offsets.size and (offsets.min() < 0 or offsets.max() >= extent):
         wrong = offsets[(offsets < 0) | (offsets >= extent)][0]
         raise out_of_bounds(
             thread, site, f"offset {wrong} into {view.buffer.name}, which is {list(view.shape)}"
         )
-    if view.places is not None:
-        return view.scattered(view.places[offsets], view.dtype)
-    row = view.slice([0] * len(view.shape), [1, *rest]).byte_offsets()
-    shift = offsets.astype(np.int64) * view.strides[0]
-    return view.scattered(row + shift.reshape(-1, *[1] * (row.ndim - 1)), view.dtype)
+    return view.at((offsets,))
 
 
 @effect("tpu.enqueue_indirect_dma")
@@ -182,9 +178,9 @@ def _deliver(source: View, target: View, adds: bool) -> None:
     if not adds:
         target.write(values)
         return
-    places = np.asarray(target.byte_offsets())
-    found, where = np.unique(places, return_inverse=True)
-    cells = target.scattered(found, target.dtype)
+    places = target.byte_offsets().reshape(-1)
+    found, first, where = np.unique(places, return_index=True, return_inverse=True)
+    cells = target.reshape((target.size,)).at((first,))
     total = cells.read()
     np.add.at(total, where.reshape(-1), values.reshape(-1))
     cells.write(total)
