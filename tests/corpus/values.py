@@ -21,6 +21,7 @@ import numpy as np
 from .case import Case
 from .inputs import arguments
 from .outcome import CAPTURED, VALUES_DIFFER, Outcome, cause_of
+from .references import reference_of
 
 AGREED = "agreed"
 WRONG = "wrong"
@@ -104,6 +105,8 @@ class _Recorder:
                 record.operands = [np.array(x) for x in operands]
                 record.results = [np.array(x) for x in results]
 
+        if "#tpu.core_type<sc_" in kernel.asm:
+            return self._of_sparse_core(call, record)
         error: Exception | None = None
         for mode in (True, InterpretParams()):
 
@@ -123,6 +126,29 @@ class _Recorder:
         assert error is not None
         self.failures.append(Agreement(kernel.name, NO_REFERENCE, cause_of(error)))
         return call.zeros()
+
+    def _of_sparse_core(self, call: Any, record: _Call) -> Sequence[Any]:
+        """Values from NumPy where it knows the kernel, else zeros and no comparison."""
+        import jax
+
+        reference = reference_of(record.kernel.name)
+        if reference is None:
+            cause = "JAX's interpret mode does not run SparseCore kernels"
+            self.failures.append(Agreement(record.kernel.name, NO_REFERENCE, cause))
+            return call.zeros()
+        known = {c.kernel.identity for c in self.calls}
+        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in call._ctx.avals_out]
+
+        def compute(*operands: Any) -> list[np.ndarray]:
+            arrays = [np.array(x) for x in operands]
+            results = reference(arrays)
+            if record.operands is None:
+                record.operands, record.results = arrays, results
+            return results
+
+        if record.kernel.identity not in known:
+            self.calls.append(record)
+        return call._lower_as(lambda *operands: jax.pure_callback(compute, shapes, *operands))
 
 
 def _lowered(call: Any, function: Any, mode: Any) -> Sequence[Any]:

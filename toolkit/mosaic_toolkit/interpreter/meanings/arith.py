@@ -63,7 +63,7 @@ def _array_quotient(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     safe = np.where(b == 0, np.ones_like(b), b)
     quotient = np.floor_divide(np.abs(a), np.abs(safe))
     quotient = np.where((a < 0) == (safe < 0), quotient, -quotient)
-    return np.where(b == 0, np.full_like(b, -1), quotient).astype(a.dtype)
+    return np.where(b == 0, ~np.zeros_like(b), quotient).astype(a.dtype)
 
 
 def _array_remainder(a: np.ndarray, b: np.ndarray) -> np.ndarray:

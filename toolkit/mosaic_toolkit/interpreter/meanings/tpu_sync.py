@@ -179,7 +179,7 @@ def _deliver(source: View, target: View, adds: bool) -> None:
         target.write(values)
         return
     places = target.byte_offsets().reshape(-1)
-    found, first, where = np.unique(places, return_index=True, return_inverse=True)
+    _, first, where = np.unique(places, return_index=True, return_inverse=True)
     cells = target.reshape((target.size,)).at((first,))
     total = cells.read()
     np.add.at(total, where.reshape(-1), values.reshape(-1))
