@@ -61,6 +61,7 @@ jax.experimental.mosaic.gpu.core.LoweringSemantics
 jax.experimental.mosaic.gpu.core._mosaic_gpu_lowering_rule
 jax.experimental.mosaic.gpu.core.lower_mgpu_module
 jax.experimental.mosaic.gpu.core.mosaic_gpu_p
+jax.experimental.mosaic.gpu.fragmented_array.mgpu_lib
 jax.experimental.mosaic.gpu.launch_context.LaunchContext
 jax.experimental.mosaic.gpu.launch_context.Scratch
 jax.experimental.mosaic.gpu.layout_inference.infer_layout

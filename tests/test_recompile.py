@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 import signal
 import time
+import types
 import warnings
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.mosaic.gpu import fragmented_array
+from jax.experimental.pallas import mosaic_gpu as plgpu
 from jax.experimental.pallas import tpu as pltpu
 
 from mosaic_toolkit import recompile
 from mosaic_toolkit.backends import custom_call, get_backend
-from mosaic_toolkit.capture import capture
+from mosaic_toolkit.capture import capture, payload_matches
 from mosaic_toolkit.compiling import cuda, failure, tpu, worker
 from mosaic_toolkit.compiling.process import Ending
 from mosaic_toolkit.compiling.stablehlo import stablehlo_module
@@ -161,6 +166,39 @@ def test_operands_of_another_kernel_are_named(matmul_tpu):
     kernel = dataclasses.replace(matmul_tpu, operands=matmul_tpu.operands[:1])
     with pytest.raises(InvalidModule, match="its custom call does not verify: .*operand"):
         stablehlo_module(kernel)
+
+
+def newest_ptx(isa):
+    """As where JAX's CUDA plugin finds a ptxas for that version of PTX."""
+    extension = types.SimpleNamespace(_get_ptxas_isa_version=lambda: isa)
+    library = types.SimpleNamespace(_mosaic_gpu_ext=extension)
+    return mock.patch.object(fragmented_array, "mgpu_lib", library)
+
+
+def test_a_kernel_is_lowered_again_for_the_ptx_that_it_was_captured_for():
+    """PTX 9.2 converts what before has no instruction: another ptxas must not change a kernel."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...].astype(jnp.bfloat16)
+
+    def convert(x):
+        return pl.pallas_call(
+            body,
+            out_shape=struct(*x.shape, dtype=jnp.bfloat16),
+            compiler_params=plgpu.CompilerParams(
+                lowering_semantics=plgpu.LoweringSemantics.Warpgroup
+            ),
+        )(x)
+
+    with newest_ptx(95):
+        (kernel,) = capture(convert, struct(128, 128, dtype=jnp.float8_e4m3fn), target="b200")
+    with newest_ptx(90):
+        assert payload_matches(kernel)
+        encoding = json.loads(kernel.encoding)
+        assert encoding.pop("ptx_isa") == 95
+        forgetful = dataclasses.replace(kernel, encoding=json.dumps(encoding))
+        with pytest.raises(NotImplementedError, match="newer CUDA"):
+            get_backend(kernel.backend).encode(forgetful)
 
 
 # --- which chips ----------------------------------------------------------------------

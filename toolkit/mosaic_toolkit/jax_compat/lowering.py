@@ -27,7 +27,7 @@ from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
 from jax.experimental.xla_metadata import set_xla_metadata
 
 from ..targets import Target
-from . import implied, ir, print_module
+from . import implied, ir, payload, print_module
 from .devices import answering_as, replaced
 from .kernel_call import KernelCall, calls, named
 from .scopes import (
@@ -224,6 +224,7 @@ def _see_gpu_module(original: Callable) -> Callable:
                 "num_params": launch.num_params,
                 "multihost": launch.multihost_kernel,
                 "profiled": launch.profiler is not None,
+                "ptx_isa": payload.ptx_isa(),
             }
             _seen.gpu[id(module)] = (
                 module,

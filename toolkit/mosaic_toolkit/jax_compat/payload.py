@@ -2,20 +2,23 @@
 
 Going back uses JAX's own serialisation, so that an unchanged module gives the
 very bytes that were captured.  What JAX decides by context when it serialises
-(IR version, launch parameters) is the kernel's `encoding`.
+(IR version, launch parameters, version of PTX) is the kernel's `encoding`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 from jax._src import sharding_impls, tpu_custom_call
 from jax.experimental.mosaic.gpu import core as mosaic_gpu_core
-from jax.experimental.mosaic.gpu import launch_context
+from jax.experimental.mosaic.gpu import fragmented_array, launch_context
 
 from . import implied, ir, make_context, parse_module, print_module, run_passes, to_bytecode
+from .devices import replaced
 
 
 def serialise_tpu(module: ir.Module, encoding: dict[str, Any]) -> tuple[bytes, bytes | None]:
@@ -95,6 +98,32 @@ def _bare_lowering_context(forward_compat: bool) -> Any:
     )
 
 
+def ptx_isa() -> int | None:
+    """The newest PTX that Mosaic GPU's lowering writes here, as ``10 * major + minor``.
+
+    It is that of the ptxas which JAX's CUDA plugin finds, 0 without the plugin, None
+    without a ptxas: lowering what asks for it then fails in JAX itself.
+    """
+    library = fragmented_array.mgpu_lib
+    if library is None:
+        return 0
+    try:
+        return library._mosaic_gpu_ext._get_ptxas_isa_version()
+    except Exception:
+        return None
+
+
+@contextlib.contextmanager
+def _writing_ptx(isa: int | None) -> Iterator[None]:
+    """Lowers as where that is the newest PTX; as here for None."""
+    extension = SimpleNamespace(_get_ptxas_isa_version=lambda: isa)
+    library = (
+        fragmented_array.mgpu_lib if isa is None else SimpleNamespace(_mosaic_gpu_ext=extension)
+    )
+    with replaced(fragmented_array, "mgpu_lib", library):
+        yield
+
+
 def _lower_gpu(module: ir.Module, encoding: dict[str, Any]) -> None:
     if encoding.get("profiled"):
         raise NotImplementedError(
@@ -113,7 +142,7 @@ def _lower_gpu(module: ir.Module, encoding: dict[str, Any]) -> None:
     if "dump_basename" in encoding:
         name = ir.StringAttr.get(encoding["dump_basename"])
         module.operation.attributes["mosaic_gpu.dump_basename"] = name
-    with host.location:
+    with host.location, _writing_ptx(encoding.get("ptx_isa")):
         mosaic_gpu_core.lower_mgpu_module(
             module,
             launch_context.LaunchContext(
