@@ -11,6 +11,7 @@ from ..element_types import dtype_of
 from ..gpu_thread import Pointer
 from ..meaning import Constant, value
 from ..memory import View
+from .arith import attribute_value
 
 _DYNAMIC_INDEX = -(2**31)
 _SIZES = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "f32": 4, "f16": 2, "bf16": 2}
@@ -62,6 +63,11 @@ def add(op, scope):
 @value("llvm.mul")
 def mul(op, scope):
     return lambda a, b: a * b
+
+
+@value("llvm.mlir.constant")
+def constant(op, scope):
+    return Constant(attribute_value(op.attributes["value"], op.results[0].type))
 
 
 @value("llvm.mlir.undef", "llvm.mlir.poison")
