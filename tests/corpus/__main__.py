@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--values",
         action="store_true",
-        help="execute every TPU kernel, instead, and compare with JAX's interpret mode",
+        help="execute every TPU and Triton kernel, instead, and compare with JAX's interpret mode",
     )
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one case")
@@ -42,7 +42,9 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     wanted = [name for name in ("--compile", "--values") if getattr(options, name[2:])]
     if options.values:
-        pairs = [(case, target) for case, target in pairs if get_target(target).platform == "tpu"]
+        pairs = [
+            (c, t) for c, t in pairs if get_target(t).platform == "tpu" or "/triton/" in c.name
+        ]
     start = time.monotonic()
     outcomes = []
     for outcome in run_all(pairs, jobs=options.jobs, timeout=options.timeout, options=wanted):

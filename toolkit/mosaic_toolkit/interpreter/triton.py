@@ -24,7 +24,7 @@ from .shadow import Log, Shadow
 _RANGE_BITS = 44
 _MIDDLE = 1 << (_RANGE_BITS - 1)
 # Atomic operations after which a program that changed nothing, nor saw a change, is waiting.
-_PATIENCE = 4096
+_PATIENCE = 512
 
 
 class TritonProgram:
