@@ -165,6 +165,9 @@ def apply(
         Path | None,
         typer.Option("-o", "--output", help="Write the kernel here (.mlir, and .json beside it)."),
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Run kernel and result side by side, as verify does.")
+    ] = False,
     print_ir_after_change: Annotated[
         bool, typer.Option(help="Print the module after each pass that changed it, to stderr.")
     ] = False,
@@ -196,6 +199,7 @@ def apply(
         raise typer.Exit(1) from error
     for line in report.step_lines(result):
         say(line)
+    good = not verify or cli_verify.judge(found, result.kernel, err=True)
     if output is not None:
         save(result.kernel, output)
         say(f"wrote {output}")
@@ -203,6 +207,8 @@ def apply(
         print_json(report.to_json(result))
     elif output is None:
         typer.echo(result.kernel.text().rstrip())
+    if not good:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -1,8 +1,8 @@
-"""The verb that runs: a script with its kernels rewritten, or a compiled kernel on its device."""
+"""The verb that runs: a script with its kernels rewritten, one kernel, or an executable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +12,8 @@ from .cli_options import say
 from .errors import ToolkitError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .runner import Script
 
 
@@ -19,7 +21,8 @@ def run(
     program: Annotated[
         str,
         typer.Argument(
-            help="A Python script, which runs as __main__, or an executable that compile -o wrote."
+            help="A Python script, which runs as __main__; a kernel, which this toolkit's "
+            "interpreter runs; or an executable that compile -o wrote, which its device does."
         ),
     ],
     arguments: Annotated[
@@ -47,40 +50,46 @@ def run(
     ] = 0,
     inputs: Annotated[
         Path | None,
-        typer.Option(help="An executable's operands: a .npz file, as np.savez(path, x, y) writes."),
+        typer.Option(
+            help="Operands of a kernel or executable: a .npz file, as np.savez(path, x, y) writes."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where an executable's results go: a .npz file."),
+        typer.Option("-o", "--output", help="Where its results go: a .npz file."),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Leave a kernel as it was where verify objects to the rewrite."
+        ),
+    ] = False,
 ) -> None:
-    """Run a script with its kernels rewritten in place, or an executable on its device."""
+    """Run a script with its kernels rewritten in place, a kernel, or an executable."""
     from .executable import is_executable
 
     of_scripts = {
         "arguments": arguments, "--pipeline": pipeline, "--plugin": plugin, "--only": only != "*",
-        "--override": override, "--target": target, "--devices": devices,
+        "--override": override, "--target": target, "--devices": devices, "--verify": verify,
     }  # fmt: skip
     of_arrays = {"--inputs": inputs, "--output": output}
     if is_executable(program):
         _refuse(of_scripts, "an executable")
         _run_executable(Path(program), inputs, output)
     elif _names_a_kernel(program):
-        raise typer.BadParameter(
-            f"'{program}' is a kernel, not a program\n\n"
-            f"hint: mosaic-dump compile '{program}' -o FILE makes it an executable to run"
-        )
+        _refuse(of_scripts, "a kernel")
+        _run_kernel(program, inputs, output)
     elif not Path(program).exists():
         raise ToolkitError(
             f"{program}: no such file",
-            hint="run takes a Python script, or an executable that compile -o wrote",
+            hint="run takes a Python script, a kernel, or an executable that compile -o wrote",
         )
     else:
         _refuse(of_arrays, "a script")
         from .runner import Rewriting, Script
 
         plugins = tuple(map(str, plugin or ()))
-        rewrite = Rewriting(pipeline, plugins, only, str(override) if override else None)
+        rewrite = Rewriting(pipeline, plugins, only, str(override) if override else None, verify)
         argv = tuple(arguments or ())
         _run_script(Script(Path(program), argv, devices=devices, rewrite=rewrite), target)
 
@@ -104,23 +113,43 @@ def _run_script(script: Script, target: str | None) -> None:
         say(line)
     if not program.on_device:
         say(
-            "note: values are those of the unmodified kernels in JAX's interpret mode: no device here"
+            "note: no device here: the kernels ran in this toolkit's interpreter, but as noted above"
         )
     rewrite = script.rewrite
     if rewrite and (rewrite.pipeline or rewrite.override) and not program.rewrites:
         say("error: no kernel that the script lowered was to be rewritten")
         raise typer.Exit(1)
-    if program.run.failures or program.run.traceback:
+    if program.run.failures or program.run.traceback or program.objections:
+        raise typer.Exit(1)
+
+
+def _run_kernel(name: str, inputs: Path | None, output: Path | None) -> None:
+    from .arrays import load_inputs
+    from .interpreter.execute import execute
+    from .locate import find_kernel
+
+    kernel = find_kernel(name)
+    execution = execute(kernel, load_inputs(inputs, kernel.operands))
+    for finding in (*execution.findings, *execution.suspects):
+        say(str(finding))
+    for results in execution.results:
+        _give(results, output)
+    if execution.findings:
         raise typer.Exit(1)
 
 
 def _run_executable(path: Path, inputs: Path | None, output: Path | None) -> None:
-    from .arrays import load_inputs, save_outputs
+    from .arrays import load_inputs
     from .executable import Executable
-    from .report.arrays import render
 
     executable = Executable.load(path)
-    results = executable.run(load_inputs(inputs, executable.kernel.operands))
+    _give(executable.run(load_inputs(inputs, executable.kernel.operands)), output)
+
+
+def _give(results: Sequence[np.ndarray], output: Path | None) -> None:
+    from .arrays import save_outputs
+    from .report.arrays import render
+
     if output is None:
         typer.echo(render(results))
         return

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .capture import backend_of_call, capturing, interpreting, kernel_of, this_machine
 from .dump import Dump
-from .errors import Refused, ToolkitError
+from .errors import Refused, ToolkitError, Unsupported
 from .kernel import Kernel
 from .pass_pipeline import PassPipeline
 from .targets import DEFAULT_TARGETS, get_target
@@ -32,8 +32,8 @@ class Rewrite:
 
     Attributes:
       kernel: as JAX lowered it.
-      outcome: ``rewritten``, ``unchanged`` or ``refused``.
-      reason: why it was refused.
+      outcome: ``rewritten``, ``unchanged``, ``refused`` or ``not verified``.
+      reason: why it was refused, or what `verify` objects to.
       result: the kernel that JAX compiles instead; `kernel` unless rewritten.
     """
 
@@ -53,10 +53,13 @@ class Rewriter:
     Args:
       result_of: the kernel to compile instead of a kernel, itself to leave it
         alone, None not to mention it in the log; raises Refused.
+      verify: whether a rewritten kernel that `verify` objects to, or cannot run,
+        is left as it was.
     """
 
-    def __init__(self, result_of: Callable[[Kernel], Kernel | None]):
+    def __init__(self, result_of: Callable[[Kernel], Kernel | None], *, verify: bool = False):
         self._result_of = result_of
+        self._verify = verify
         self.log: list[Rewrite] = []
 
     def __call__(self, emitted: Emitted) -> Emitted:
@@ -72,6 +75,9 @@ class Rewriter:
         if result.asm == kernel.asm:
             self._note(Rewrite(kernel, "unchanged", None, kernel))
             return emitted
+        if self._verify and (reason := _objection(kernel, result)):
+            self._note(Rewrite(kernel, "not verified", reason, kernel))
+            return emitted
         backend.embed(emitted.op.attributes, backend.encode(result))
         self._note(Rewrite(kernel, "rewritten", None, result))
         return dataclasses.replace(emitted, asm=result.asm)
@@ -86,7 +92,16 @@ class Rewriter:
             self.log.append(rewrite)
 
 
-def by_pipeline(pipeline: PassPipeline, only: str) -> Rewriter:
+def _objection(before: Kernel, after: Kernel) -> str | None:
+    from .verify import objection
+
+    try:
+        return objection(before, after)
+    except Unsupported as error:
+        return error.message
+
+
+def by_pipeline(pipeline: PassPipeline, only: str, *, verify: bool = False) -> Rewriter:
     """Applies a pipeline to each kernel whose name matches the pattern `only`."""
 
     def result_of(kernel: Kernel) -> Kernel | None:
@@ -94,10 +109,10 @@ def by_pipeline(pipeline: PassPipeline, only: str) -> Rewriter:
             return None
         return pipeline.run(kernel).kernel
 
-    return Rewriter(result_of)
+    return Rewriter(result_of, verify=verify)
 
 
-def by_override(dump: Dump) -> Rewriter:
+def by_override(dump: Dump, *, verify: bool = False) -> Rewriter:
     """Puts a dump's kernels, edited by hand, in the place of those of the same name.
 
     Backend and target have to be the same too.  Where several have one name, that
@@ -118,7 +133,7 @@ def by_override(dump: Dump) -> Rewriter:
             f"the edited kernel takes {_types(named[0])}, the program calls it with {_types(kernel)}"
         )
 
-    return Rewriter(result_of)
+    return Rewriter(result_of, verify=verify)
 
 
 def _types(kernel: Kernel) -> str:
@@ -142,7 +157,11 @@ def _pipeline(pipeline: str | PassPipeline) -> PassPipeline:
 
 @contextlib.contextmanager
 def rewriting(
-    pipeline: str | PassPipeline, *, only: str = "*", target: str | None = None
+    pipeline: str | PassPipeline,
+    *,
+    only: str = "*",
+    target: str | None = None,
+    verify: bool = False,
 ) -> Iterator[list[Rewrite]]:
     """Rewrites the kernels that this thread lowers in the block.
 
@@ -155,6 +174,7 @@ def rewriting(
       pipeline: passes, or their text.
       only: a pattern that the kernel's name has to match, as in a shell.
       target: the chip, where this machine has none; by default a TPU v5e.
+      verify: leave a kernel as it was where `verify` objects to the rewrite.
 
     Yields:
       The log, which fills while the block runs.
@@ -169,7 +189,7 @@ def rewriting(
     from .jax_compat import lowering
     from .jax_compat.scopes import listener
 
-    rewriter = by_pipeline(_pipeline(pipeline), only)
+    rewriter = by_pipeline(_pipeline(pipeline), only, verify=verify)
     with contextlib.ExitStack() as stack:
         if listener() is not None and target is not None:
             raise ToolkitError("a target was named already by what this block stands in")

@@ -62,12 +62,14 @@ class Rewriting:
       plugins: Python files that define passes.
       only: a pattern that a kernel's name has to match.
       override: a dump whose kernels replace those of the same name.
+      verify: whether a rewritten kernel that `verify` objects to is left as it was.
     """
 
     pipeline: str = ""
     plugins: tuple[str, ...] = ()
     only: str = "*"
     override: str | None = None
+    verify: bool = False
 
     def rewriters(self) -> list[Rewriter]:
         """What replaces kernels, pass pipeline before override."""
@@ -80,9 +82,10 @@ class Rewriting:
             registry = installed_passes()
             for plugin in self.plugins:
                 registry = registry.with_plugin(plugin)
-            found.append(by_pipeline(PassPipeline.parse(self.pipeline, registry), self.only))
+            pipeline = PassPipeline.parse(self.pipeline, registry)
+            found.append(by_pipeline(pipeline, self.only, verify=self.verify))
         if self.override:
-            found.append(by_override(load_dump(Path(self.override))))
+            found.append(by_override(load_dump(Path(self.override)), verify=self.verify))
         return found
 
 
@@ -149,6 +152,7 @@ class _Outcome:
     run: Run
     asked: bool
     rewrites: tuple[str, ...] = ()
+    objections: tuple[str, ...] = ()
 
     def only_for(self, chip: str, chips: list[str]) -> _Outcome:
         """Less what was lowered for the other chips, which the script was not told of."""
@@ -184,11 +188,13 @@ class Program:
 
     Attributes:
       rewrites: what became of each kernel, a line each.
+      objections: what `verify` or running the kernels here found wrong with them.
       run: what else there is to say.
-      on_device: whether the rewritten kernels ran; else JAX interpreted the others.
+      on_device: whether the kernels ran on their device; else they were interpreted.
     """
 
     rewrites: tuple[str, ...]
+    objections: tuple[str, ...]
     run: Run
     on_device: bool
 
@@ -206,7 +212,7 @@ def run_program(script: Script, target: str | None) -> Program:
     on_device = here is not None and chip in (None, here)
     targets = None if on_device else [chip or DEFAULT_TARGETS["tpu"].name]
     outcome = _run_once(script, targets, pretend=not on_device, stdout=None)
-    return Program(outcome.rewrites, outcome.run, on_device)
+    return Program(outcome.rewrites, outcome.objections, outcome.run, on_device)
 
 
 # What a script prints is talk; the data on stdout is the command's own.
@@ -259,7 +265,8 @@ def _run_once(
         data = json.loads(result.read_text())
         if "usage_error" in data:
             raise ToolkitError(data["usage_error"], hint=data["hint"])
-        return _Outcome(kernels, Run.from_json(data["run"]), data["asked"], tuple(data["rewrites"]))
+        rewrites, objections = tuple(data["rewrites"]), tuple(data["objections"])
+        return _Outcome(kernels, Run.from_json(data["run"]), data["asked"], rewrites, objections)
 
 
 def _environment() -> dict[str, str]:

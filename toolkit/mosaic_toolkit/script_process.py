@@ -71,7 +71,21 @@ def main(directory: Path) -> None:
             functions=() if captured.kernels else tuple(_function_names(script.path)),
         )
         rewrites = [str(entry) for rewriter in rewriters for entry in rewriter.log]
-        _write(directory, {"run": run.to_json(), "asked": captured.asked, "rewrites": rewrites})
+        objections = [*captured.findings] + [
+            str(entry)
+            for rewriter in rewriters
+            for entry in rewriter.log
+            if entry.outcome == "not verified"
+        ]
+        _write(
+            directory,
+            {
+                "run": run.to_json(),
+                "asked": captured.asked,
+                "rewrites": rewrites,
+                "objections": objections,
+            },
+        )
 
     # Called last, since it is registered first: when the script's threads have ended and
     # what it registered itself has run.  Both may lower kernels.

@@ -21,7 +21,6 @@ from .interpreter.machine import Timing
 from .interpreter.random_inputs import RANGES, Distribution
 from .kernel import Kernel
 
-
 # The operands of each device.
 type Inputs = Sequence[Sequence[np.ndarray]]
 
@@ -128,6 +127,22 @@ def verify(
         after_findings=_distinct(pair[1] for pair in pairs),
         suspects=tuple(dict.fromkeys(suspects)),
     )
+
+
+def objection(before: Kernel, after: Kernel) -> str | None:
+    """Why a rewrite should not be trusted, in a line; None where a short `verify` found nothing.
+
+    Raises: as `verify`.
+    """
+    result = verify(before, after, runs=2, schedules=4)
+    if result.verified:
+        return None
+    for finding in (*result.after_findings, *result.before_findings):
+        return str(finding)
+    if result.agreement is None or not result.agreement.agrees:
+        where = result.agreement.where if result.agreement else "it did not come to its end"
+        return f"its values differ: {where}"
+    return "; ".join(result.unstable) or "it writes less of its results"
 
 
 def _check_signatures(before: Kernel, after: Kernel) -> None:
