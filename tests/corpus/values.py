@@ -85,10 +85,10 @@ class _Recorder:
 
     def failed(self, call: Any, error: Exception) -> None: ...
 
-    def emitted(self, emitted: Any) -> None:
+    def emitted(self, kernel: Any) -> None:
         from mosaic_toolkit.capture import kernel_of
 
-        self._emitted.append(kernel_of(emitted, self.target.name))
+        self._emitted.append(kernel_of(kernel, self.target.name))
 
     def on_cpu(self, call: Any) -> Sequence[Any]:
         import jax

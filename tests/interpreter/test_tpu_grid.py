@@ -150,7 +150,7 @@ def test_a_grid_whose_bound_is_an_operand():
         )(x)
 
     x = array(32, 128)
-    execution = execute(captured(run, jnp.int32(3), x), [np.int32(3), x])
+    execution = execute(captured(run, jnp.int32(3), x), [np.array(3, np.int32), x])
     assert not execution.findings
     np.testing.assert_array_equal(execution.results[0][0][:24], 2 * x[:24])
     assert execution.unwritten == 8 * 128

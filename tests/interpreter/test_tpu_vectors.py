@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +24,7 @@ def floats(rng, *shape) -> np.ndarray:
     return rng.standard_normal(shape, np.float32)
 
 
-def whole(rng, *shape, low=-100, high=100, dtype=np.int32) -> np.ndarray:
+def whole(rng, *shape, low=-100, high=100, dtype: Any = np.int32) -> np.ndarray:
     return rng.integers(low, high, shape).astype(dtype)
 
 

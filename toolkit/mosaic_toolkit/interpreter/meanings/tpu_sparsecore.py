@@ -110,7 +110,7 @@ def vector_store_idx(op, scope):
         cells = cells.reshape((cells.size,))
         kept = (values if mask is None else values[mask]).reshape(-1)
         chosen = [(i if mask is None else i[mask]).reshape(-1) for i in operands[:rank]]
-        order = np.ravel_multi_index(chosen, view.shape)
+        order = np.atleast_1d(np.ravel_multi_index(chosen, view.shape))
         # The last of each place, so that the order in which memory is written is ours.
         found, last = np.unique(order[::-1], return_index=True)
         once = cells.at((len(order) - 1 - last,))

@@ -130,7 +130,7 @@ def _rows(thread: Thread, site: Site, view: View, offsets: np.ndarray) -> View:
     """Parts of a reference along its first dimension (after a leading 1, if need be)."""
     if len(view.shape) > 1 and view.shape[0] == 1 and offsets.size > 1:
         view = view.reshape(view.shape[1:])
-    extent, *_ = view.shape
+    extent = next(iter(view.shape))
     if offsets.size and (offsets.min() < 0 or offsets.max() >= extent):
         wrong = offsets[(offsets < 0) | (offsets >= extent)][0]
         raise out_of_bounds(
