@@ -57,6 +57,7 @@ jax._src.tpu_custom_call.tpu_custom_call_p
 jax._src.xla_bridge.default_backend
 jax._src.xla_bridge.get_backend
 jax._src.xla_bridge.local_devices
+jax.experimental.mosaic.gpu.core
 jax.experimental.mosaic.gpu.core.LoweringSemantics
 jax.experimental.mosaic.gpu.core._mosaic_gpu_lowering_rule
 jax.experimental.mosaic.gpu.core.lower_mgpu_module
