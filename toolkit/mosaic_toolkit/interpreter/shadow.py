@@ -12,8 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from .findings import Site
 from .memory import Buffer, View
 from .races import Actor, Clock, Races, Record, join
+
+# Operations of a kernel that access memory, and ways to.
+_KIND_BITS = 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -24,31 +28,37 @@ class _Access:
 
 
 class Log:
-    """The accesses of a launch by number, from 1."""
+    """The accesses of a launch by number, from 1: who, and since when, and how."""
 
     def __init__(self, races: Races):
         self.races = races
-        self.agents = np.zeros(1024, np.int64)
-        self._accesses: list[_Access | None] = [None]
-        self._numbers: dict[tuple, int] = {}
+        self._agents = np.zeros(1024, np.int64)
+        self._moments: list[Actor] = []
+        self._kinds: list[tuple[Site, bool, bool]] = []
+        self._moment: dict[tuple[int, int], int] = {}
+        self._kind: dict[tuple[Site, bool, bool], int] = {}
 
     def __getitem__(self, number: int) -> _Access:
-        access = self._accesses[number]
-        assert access is not None
-        return access
+        moment, kind = divmod(number - 1, 1 << _KIND_BITS)
+        site, write, atomic = self._kinds[kind]
+        return _Access(dataclasses.replace(self._moments[moment], site=site), write, atomic)
 
     def number(self, actor: Actor, write: bool, atomic: bool) -> int:
         """The number of what this actor does now, the same for all that it does alike."""
-        key = (actor.agent, actor.time, actor.site, write, atomic)
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self._accesses)
-            bare = dataclasses.replace(actor, clock={})
-            self._accesses.append(_Access(bare, write, atomic))
-            if found == len(self.agents):
-                self.agents = np.concatenate([self.agents, np.zeros_like(self.agents)])
-            self.agents[found] = actor.agent
-        return found
+        kind = self._kind.setdefault((actor.site, write, atomic), len(self._kinds))
+        if kind == len(self._kinds):
+            self._kinds.append((actor.site, write, atomic))
+        moment = self._moment.setdefault((actor.agent, actor.time), len(self._moments))
+        if moment == len(self._moments):
+            self._moments.append(dataclasses.replace(actor, clock={}))
+            if moment == len(self._agents):
+                self._agents = np.concatenate([self._agents, np.zeros_like(self._agents)])
+            self._agents[moment] = actor.agent
+        return (moment << _KIND_BITS) + kind + 1
+
+    def foreign(self, numbers: np.ndarray, actor: Actor) -> np.ndarray:
+        """Which of the numbers are of accesses by others; 0 is of none."""
+        return (self._agents[(numbers - 1) >> _KIND_BITS] != actor.agent) & (numbers != 0)
 
 
 class Shadow:
@@ -63,7 +73,7 @@ class Shadow:
         self.log = log
         self.cell = cell
         count = -(-len(buffer.data) // cell)
-        self.written, self.read, self.read_before = (np.zeros(count, np.int32) for _ in range(3))
+        self.written, self.read, self.read_before = (np.zeros(count, np.int64) for _ in range(3))
         self.published: np.ndarray | None = None
 
     def access(self, actor: Actor, view: View, write: bool, atomic: bool = False) -> None:
@@ -78,7 +88,7 @@ class Shadow:
             return
         last = self.read[cells]
         if last.any():
-            foreign = (self.log.agents[last] != actor.agent) & (last != 0)
+            foreign = self.log.foreign(last, actor)
             self.read_before[cells] = np.where(foreign, last, self.read_before[cells])
         self.read[cells] = number
 
@@ -104,7 +114,7 @@ class Shadow:
         numbers = known[cells]
         if not numbers.any():
             return
-        foreign = (self.log.agents[numbers] != actor.agent) & (numbers != 0)
+        foreign = self.log.foreign(numbers, actor)
         if not foreign.any():
             return
         for number in np.unique(numbers[foreign]).tolist():
@@ -114,7 +124,8 @@ class Shadow:
             ):
                 continue
             places = cells[numbers == number] * self.cell
-            self._report(other, actor, view.scattered(places, view.dtype), write)
+            conflict = view.scattered(places, np.dtype((np.void, self.cell)))
+            self._report(other, actor, conflict, write)
 
     def _report(self, other: _Access, actor: Actor, view: View, write: bool) -> None:
         record = Record(view, other.write, other.actor, *view.bounds())

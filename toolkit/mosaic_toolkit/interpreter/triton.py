@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import Unsupported
 from ..kernel import Kernel
 from .arguments import numpy_dtype
+from .bits import width_of
 from .bounds import out_of_bounds
 from .element_types import signless
 from .findings import MISUSE, Fault, Finding, Site
@@ -49,6 +50,9 @@ class TritonProgram:
             raise Unsupported(
                 f"kernel '{kernel.name}' takes {found} pointers for {expected} operands and results"
             )
+        packed = {t.dtype for t in (*kernel.operands, *kernel.results) if _is_packed(t.dtype)}
+        if packed:
+            raise Unsupported(f"kernel '{kernel.name}' has {', '.join(sorted(packed))} in memory")
         self.program.check(self.entry)
         self.body = self.program.function(self.entry)
         self.waits = self.program.waits(self.entry)
@@ -85,6 +89,11 @@ class TritonProgram:
             operands[aliases[number]] if number in aliases else _result(machine, number, type_)
             for number, type_ in enumerate(self.kernel.results)
         ]
+
+
+def _is_packed(dtype: str) -> bool:
+    """Whether a GPU has several elements of the type in a byte, where NumPy has one."""
+    return dtype != "bool" and width_of(numpy_dtype(dtype)) < 8
 
 
 def _operand(number: int, array: np.ndarray) -> View:
