@@ -108,7 +108,8 @@ class _Recorder:
         if "#tpu.core_type<sc_" in kernel.asm:
             return self._of_sparse_core(call, record)
         error: Exception | None = None
-        for mode in (True, InterpretParams()):
+        modes = (True, InterpretParams()) if self.backend == "mosaic_tpu" else (True,)
+        for mode in modes:
 
             def interpreted(*operands: Any, mode: Any = mode) -> Any:
                 results = call._bind(*operands, interpret=mode)
