@@ -327,8 +327,8 @@ def test_the_command(made, tmp_path):
         (["k.exe", "-p", "cse", "--devices", "2"], "--pipeline, --devices does not go with"),
         (["k.exe", "--", "x"], "arguments does not go with an executable"),
         (["k.py", "--inputs", "in.npz"], "--inputs does not go with a script"),
-        (["k.mlir"], "is a kernel, not a program"),
-        (["k.py::f"], "is a kernel, not a program"),
+        (["k.mlir", "-p", "cse"], "--pipeline does not go with a kernel"),
+        (["k.py::f", "--", "x"], "arguments does not go with a kernel"),
         (["nowhere.exe"], "nowhere.exe: no such file"),
     ],
 )

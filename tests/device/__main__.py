@@ -162,7 +162,7 @@ def _dry_variant(case: Any, variant: str, target: str) -> dict[str, Any]:
     try:
         seconds = [compile_kernel(kernel).seconds for kernel in kernels]
     except ToolkitError as error:
-        missing = "not installed" in error.message
+        missing = "installed" in error.message  # what compilers say that are not
         return {"status": "lowered" if missing else "FAILED", "why": error.message}
     return {"status": "compiled", "compile_seconds": seconds}
 
