@@ -116,6 +116,7 @@ class Copy:
       operations: how many operations of the module these are.
       executions: how often they run per grid step, None where that depends on data.
       role: the role that issues them, empty for every thread of control.
+      outside: how many of the operations stand outside every loop.
     """
 
     kind: str
@@ -131,6 +132,7 @@ class Copy:
     operations: int
     executions: int | None
     role: str = ""
+    outside: int = 0
 
     @property
     def direction(self) -> str:
@@ -166,7 +168,7 @@ class Synchronisation:
       kind: what exactly, for example ``dma``, ``mbarrier``, ``wgmma group``.
       semaphore: the semaphore's name, None where it involves none.
       remote: whether it reaches another device or core.
-      operations, executions, role: as in `Copy`.
+      operations, executions, role, outside: as in `Copy`.
     """
 
     action: str
@@ -176,6 +178,7 @@ class Synchronisation:
     operations: int
     executions: int | None
     role: str = ""
+    outside: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

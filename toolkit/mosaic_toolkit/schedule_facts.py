@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from .channels import Channel, channels
 from .schedule import (
     Buffer,
     Copy,
@@ -52,6 +53,8 @@ def facts(schedule: Schedule) -> list[Fact]:
             Fact(subject, "semantics", dimension.semantics),
         ]
     named = _Subjects()
+    for channel in channels(schedule):
+        found += _channel(named.of(f"channel {channel.name}"), channel)
     for window in schedule.windows:
         found += _window(named.of(f"window {window.name}"), window)
     for buffer in schedule.buffers:
@@ -130,12 +133,21 @@ def _launch(schedule: Schedule) -> dict[str, Value]:
     }
 
 
+def _channel(subject: str, channel: Channel) -> list[Fact]:
+    return [
+        Fact(subject, "", f"{channel.kind}, depth {_known(channel.depth)}"),
+        Fact(subject, "depth", _known(channel.depth)),
+        Fact(subject, "look-ahead", _known(channel.look_ahead)),
+        Fact(subject, "slot", _array(channel.slot, channel.dtype)),
+        Fact(subject, "memory", channel.space),
+    ]
+
+
 def _window(subject: str, window: Window) -> list[Fact]:
     space = window.space.upper()
     return [
         Fact(subject, "", f"{_array(window.block, window.dtype)} in {space}"),
         Fact(subject, "pipeline mode", window.pipeline_mode),
-        Fact(subject, "depth", _known(window.depth)),
         Fact(subject, space, _known(window.bytes), "bytes"),
         Fact(subject, "block", _array(window.block, window.dtype)),
         Fact(subject, "index map", _known(window.index_map)),

@@ -33,6 +33,11 @@ class Place:
     nesting: int = 0
     role: str = ""
 
+    @property
+    def outside(self) -> int:
+        """1 outside every loop, else 0."""
+        return int(self.nesting == 0)
+
     def inside(self, trip_count: int | None) -> Place:
         times = _product(self.executions, trip_count)
         return dataclasses.replace(self, executions=times, nesting=self.nesting + 1)
@@ -102,12 +107,16 @@ def trip_count(op: ir.Operation, expressions: Expressions) -> int | None:
 
 def tally[Record: (Copy, Synchronisation)](records: Iterable[Record]) -> tuple[Record, ...]:
     """Records that differ only in their counts become one with the sums, in first order."""
-    totals: dict[Record, tuple[int, int | None]] = {}
+    totals: dict[Record, tuple[int, int | None, int]] = {}
     for record in records:
-        key = dataclasses.replace(record, operations=0, executions=0)
-        operations, executions = totals.get(key, (0, 0))
-        totals[key] = (operations + record.operations, _sum(executions, record.executions))
+        key = dataclasses.replace(record, operations=0, executions=0, outside=0)
+        operations, executions, outside = totals.get(key, (0, 0, 0))
+        totals[key] = (
+            operations + record.operations,
+            _sum(executions, record.executions),
+            outside + record.outside,
+        )
     return tuple(
-        dataclasses.replace(key, operations=operations, executions=executions)
-        for key, (operations, executions) in totals.items()
+        dataclasses.replace(key, operations=operations, executions=executions, outside=outside)
+        for key, (operations, executions, outside) in totals.items()
     )

@@ -284,6 +284,7 @@ class _Reader:
             1,
             place.executions,
             place.role,
+            place.outside,
         )
         self.copies.append(record)
 
@@ -304,6 +305,7 @@ class _Reader:
                 1,
                 place.executions,
                 place.role,
+                place.outside,
             )
         )
 
@@ -333,6 +335,7 @@ class _Reader:
                 operations=1,
                 executions=place.executions,
                 role=place.role,
+                outside=place.outside,
             )
         )
 
@@ -368,6 +371,7 @@ class _Reader:
                 1,
                 place.executions,
                 place.role,
+                place.outside,
             )
         )
 
@@ -383,6 +387,7 @@ class _Reader:
                 1,
                 place.executions,
                 place.role,
+                place.outside,
             )
         )
 

@@ -353,6 +353,7 @@ class _Reader:
                 remote=remote,
                 operations=1,
                 executions=place.executions,
+                outside=place.outside,
             )
         )
 
@@ -373,7 +374,7 @@ class _Reader:
     ) -> None:
         name = None if semaphore is None else self._root_name(semaphore)
         self.synchronisation.append(
-            Synchronisation(action, kind, name, remote, 1, place.executions)
+            Synchronisation(action, kind, name, remote, 1, place.executions, outside=place.outside)
         )
 
     def _root_name(self, value: ir.Value) -> str:

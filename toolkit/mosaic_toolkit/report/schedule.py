@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..algebra import Algebra
+from ..channels import channels
 from ..memory_budget import MemoryBudget, memory_budget
 from ..schedule import Schedule
 from . import memory, values
@@ -57,6 +58,28 @@ def _launch(schedule: Schedule, budget: MemoryBudget) -> str:
     rows += [(f"{use.space} memory", memory.total(use, budget.target)) for use in budget.memories]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name.ljust(width)}  {text}" for name, text in rows)
+
+
+def _channels(schedule: Schedule) -> str:
+    rows = [
+        (
+            channel.name,
+            channel.direction or "?",
+            channel.kind,
+            f"{shape(channel.slot) or 'scalar'} {channel.dtype}",
+            channel.space,
+            number(channel.depth),
+            number(channel.look_ahead),
+            size(channel.bytes),
+            channel.semaphore or "",
+            channel.index_map or "",
+            channel.role,
+        )
+        for channel in channels(schedule)
+    ]
+    head = ("channel", "", "copied by", "slot", "memory", "depth", "look-ahead", "total",
+            "signals", "index map", "role")  # fmt: skip
+    return _table(head, rows)
 
 
 def _windows(schedule: Schedule) -> str:
@@ -183,6 +206,7 @@ def _unread(schedule: Schedule) -> str:
 
 
 _SECTIONS: tuple[tuple[str, Callable[[Schedule], str]], ...] = (
+    ("channels", _channels),
     ("windows of the grid pipeline", _windows),
     ("buffers", _buffers),
     ("copies", _copies),
