@@ -289,7 +289,7 @@ def test_an_unchanged_kernel_compiles_to_the_bundles_of_the_program_it_came_from
     lowered = oracle.lower(lambda: (matmul, (x, x)), target)
     with noop.Compilers() as compilers:
         (comparison,) = noop.compare(kernels, noop.original(lowered.module), compilers)
-    assert comparison.status == noop.IDENTICAL
+    assert comparison.status == noop.IDENTICAL, comparison
 
 
 @needs_gpu
@@ -304,7 +304,7 @@ def test_an_unchanged_gpu_kernel_compiles_to_the_same_sass(name, request):
     lowered = oracle.lower(lambda: (function, args), "h100")
     with noop.Compilers() as compilers:
         (comparison,) = noop.compare([kernel], noop.original(lowered.module), compilers)
-    assert comparison.status == noop.IDENTICAL
+    assert comparison.status == noop.IDENTICAL, comparison
 
 
 @needs_tpu
@@ -316,7 +316,7 @@ def test_a_changed_kernel_is_told_from_the_program_it_came_from():
     changed = PassPipeline.parse("pipeline-depth{stages=1}").run(kernel).kernel
     with noop.Compilers() as compilers:
         (comparison,) = noop.compare([changed], noop.original(lowered.module), compilers)
-    assert comparison.status == noop.DIFFERS
+    assert comparison.status == noop.DIFFERS, comparison
 
 
 @needs_tpu
