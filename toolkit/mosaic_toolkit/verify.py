@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .arrays import numpy_dtype
 from .errors import Mismatch
 from .interpreter.agreement import Agreement, compare_results
-from .interpreter.arguments import numpy_dtype
 from .interpreter.execute import Executable, Execution, Setting, compile_program, run_on
 from .interpreter.findings import OUT_OF_BOUNDS, Finding
 from .interpreter.machine import Timing

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..arrays import checked
 from ..backends import get_backend
 from ..kernel import Kernel
-from .arguments import checked
 from .blas import one_thread
 from .findings import Fault, Finding
 from .machine import Machine, Timing

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import numpy_dtype
 from ..errors import Unsupported
 from ..kernel import Kernel
-from .arguments import numpy_dtype
 from .findings import UNBALANCED, Site
 from .gpu_thread import WARPGROUP, Cta, GpuThread, Pointer, never_written
 from .machine import Device, Machine, Steps, Thread, Wait

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..arrays import numpy_dtype
 from ..kernel import Kernel
-from .arguments import numpy_dtype
 from .element_types import is_float
 
 # Integers may be indices, lengths or offsets.  Ranges are tried from wide to narrow

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import numpy_dtype
 from ..backends.schedule_tpu import entry_function
 from ..errors import Unsupported
 from ..jax_compat import ir
 from ..kernel import Kernel
 from ..targets import TARGETS
-from .arguments import numpy_dtype
 from .element_types import signless
 from .machine import Device, Machine
 from .memory import Buffer, View

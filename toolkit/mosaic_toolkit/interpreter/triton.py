@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import numpy_dtype
 from ..errors import Unsupported
 from ..kernel import Kernel
-from .arguments import numpy_dtype
 from .bits import width_of
 from .bounds import out_of_bounds
 from .element_types import signless

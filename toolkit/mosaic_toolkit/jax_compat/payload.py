@@ -8,6 +8,7 @@ very bytes that were captured.  What JAX decides by context when it serialises
 from __future__ import annotations
 
 import contextlib
+import inspect
 import io
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -23,7 +24,12 @@ from .devices import replaced
 
 def serialise_tpu(module: ir.Module, encoding: dict[str, Any]) -> tuple[bytes, bytes | None]:
     """Bytecode of a ``tpu`` dialect module, and of its locations where kept apart."""
-    options = {k: v for k, v in encoding.items() if k in ("ir_version", "unzip_debug_locations")}
+    # A kernel may have been captured by a JAX that had other options than this one: without
+    # the option, locations stay in the body.
+    given = {"unzip_debug_locations": False, **encoding}
+    known = inspect.signature(tpu_custom_call._lower_mosaic_module_to_asm).parameters
+    wanted = ("ir_version", "unzip_debug_locations")
+    options = {k: given[k] for k in wanted if k in known and k in given}
     with module.context:
         implied.restore(module, encoding.get("implied", {}))
     body, _, *locations = tpu_custom_call._lower_mosaic_module_to_asm(module, **options)
