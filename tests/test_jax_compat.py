@@ -17,6 +17,7 @@ jax._src.config.string_or_object_state
 jax._src.core.Literal
 jax._src.core.eval_jaxpr
 jax._src.core.jaxpr_as_fun
+jax._src.core.physical_aval
 jax._src.effects.ordered_effects.filter_in
 jax._src.interpreters.mlir.ModuleContext
 jax._src.interpreters.mlir.TokenSet

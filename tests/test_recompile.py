@@ -456,6 +456,45 @@ def test_a_crash_names_the_last_stage_that_was_dumped(matmul_tpu, tmp_path):
     assert "while compiling, after 0014-post-relayout-insertion.txt: it said" in error.message
 
 
+def start_half(x_ref, o_ref, semaphore):
+    pltpu.make_async_copy(x_ref, o_ref, semaphore).start()
+
+
+def done_half(x_ref, o_ref, semaphore, out_ref):
+    pltpu.make_async_copy(x_ref, o_ref, semaphore).wait()
+
+
+def two_halves(x):
+    """A copy that one kernel starts and another one waits for."""
+    anywhere = pl.BlockSpec(memory_space=pl.ANY)
+    semaphore = pl.BlockSpec(memory_space=pltpu.SEMAPHORE)
+    o, copied = pl.pallas_call(
+        start_half,
+        out_shape=(x, pltpu.SemaphoreType.DMA(())),
+        in_specs=[anywhere],
+        out_specs=(anywhere, semaphore),
+    )(x)
+    return pl.pallas_call(
+        done_half,
+        out_shape=x,
+        in_specs=[anywhere, anywhere, semaphore],
+        out_specs=anywhere,
+        input_output_aliases={1: 0},
+    )(x, o, copied)
+
+
+def test_two_halves_of_a_copy_are_captured():
+    start, done = capture(two_halves, struct(256, 128), target="v5e")
+    assert str(start.results[1]) == str(done.operands[2]) == "int32[]"
+
+
+@needs_tpu
+def test_half_a_copy_is_no_program_and_the_error_says_so():
+    for result in compile_kernels(capture(two_halves, struct(256, 128), target="v5e")):
+        assert isinstance(result, CompileError)
+        assert "hands it a semaphore" in result.hint
+
+
 def test_a_crash_without_words_says_so(matmul_tpu):
     error = failure.crash(matmul_tpu, worker.LOADING, Ending("died", "", "SIGKILL"))
     assert "(SIGKILL) while loading the compiler: it said nothing" in error.message

@@ -44,6 +44,11 @@ _HINTS = (
         "or a chip with more on-chip memory",
     ),
     (
+        r"memory space: sflag|SflagMemorySpace",
+        "a kernel that starts what another one waits for hands it a semaphore, which no program "
+        "takes or returns: it compiles inside the user's program alone",
+    ),
+    (
         r"MOSAIC_GPU_NVSHMEM",
         "pip install nvidia-nvshmem-cu13, which kernels that span GPUs need",
     ),
@@ -105,7 +110,7 @@ def crash(kernel: Kernel, stage: str, ending: Ending, dump: Path | None = None) 
     return CompileError(
         f"{_where(kernel, ending.said)}: the compiler crashed ({ending.status}) while {stage}"
         f"{f', after {last}' if last else ''}: {words}",
-        hint=_HINT_CRASH if dump is None else _HINT_REPORT,
+        hint=_hint(words) or (_HINT_CRASH if dump is None else _HINT_REPORT),
     )
 
 

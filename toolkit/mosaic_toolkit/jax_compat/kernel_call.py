@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax._src import callback
+from jax._src import callback, core
 from jax._src.effects import ordered_effects
 from jax._src.interpreters import mlir
 from jax._src.pallas import core as pallas_core
@@ -161,8 +161,8 @@ class KernelCall:
         raise AssertionError("unreachable")
 
     def zeros(self) -> Sequence[Any]:
-        """Zeros of the results' shapes and types."""
-        avals = self._ctx.avals_out
+        """Zeros of the results' shapes and types, of what stands for them where they are semaphores."""
+        avals = [core.physical_aval(aval) for aval in self._ctx.avals_out]
         return self._lower_as(lambda *_: [jnp.zeros(a.shape, a.dtype) for a in avals])
 
     def _bind(self, *args: Any, interpret: Any) -> Sequence[Any]:
