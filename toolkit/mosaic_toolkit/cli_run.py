@@ -113,7 +113,8 @@ def _run_script(script: Script, target: str | None) -> None:
         say(line)
     if not program.on_device:
         say(
-            "note: no device here: the kernels ran in this toolkit's interpreter, but as noted above"
+            "note: no device here: kernels ran in this toolkit's interpreter, "
+            "unless a note says otherwise"
         )
     rewrite = script.rewrite
     if rewrite and (rewrite.pipeline or rewrite.override) and not program.rewrites:
