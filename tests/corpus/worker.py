@@ -32,7 +32,7 @@ from .outcome import (
 )
 
 
-def run(case: Case, target: str, compilers: noop.Compilers | None) -> Outcome:
+def run(case: Case, target: str, compilers: noop.Compilers | None = None) -> Outcome:
     """Captures one case, compares with what JAX lowers, and checks every kernel.
 
     Compiles them too, where there is something to compile them with.
