@@ -470,6 +470,8 @@ def test_interrupted(tmp_path):
     process = subprocess.Popen(
         [*COMMAND, name], cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
+        # A job in a shell's background is started with the signal ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     while not (tmp_path / "ready").exists():
         assert process.poll() is None
