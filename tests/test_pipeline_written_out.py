@@ -191,6 +191,62 @@ def test_a_grid_of_unknown_size(steps):
     assert np.array_equal(values[0][: 8 * steps], inputs[1][: 8 * steps] + 1)
 
 
+def back_and_forth(steps, stages_map):
+    """Writes the blocks of its result in an order that comes back to them."""
+
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] + pl.program_id(0)
+
+    rows = pl.BlockSpec((8, 128), lambda i: (i, 0))
+    out = pl.BlockSpec((8, 128), lambda i: (stages_map(i), 0))
+    return pl.pallas_call(
+        body, grid=(steps,), in_specs=[rows], out_specs=out, out_shape=struct(32, 128)
+    )
+
+
+@pytest.mark.parametrize(("stages", "depth"), [(3, 2), (4, 2)])
+def test_a_result_whose_block_comes_again_too_soon_keeps_its_slots(stages, depth):
+    """Two copies to one block would be on their way at once."""
+    kernel = the_kernel(back_and_forth(6, lambda i: i % 2), struct(48, 128))
+    after = written_out(kernel, stages)
+    slots = {b.name: b.shape[0] for b in raise_schedule(after).buffers if "_slots" in b.name}
+    assert slots == {"x_ref_slots": stages, "o_ref_slots": depth}
+    assert verify(kernel, after, runs=1, schedules=4).verified
+    with pytest.raises(Refused, match="'o_ref' comes again after 1 others"):
+        written_out(kernel, stages, buffers=("o_ref",))
+
+
+def test_a_result_whose_block_comes_again_late_gets_deeper():
+    kernel = the_kernel(back_and_forth(8, lambda i: i % 4), struct(64, 128))
+    after = written_out(kernel, 4)
+    slots = {b.name: b.shape[0] for b in raise_schedule(after).buffers if "_slots" in b.name}
+    assert slots == {"x_ref_slots": 4, "o_ref_slots": 4}
+    assert verify(kernel, after, runs=1, schedules=4).verified
+
+
+def test_a_result_whose_block_data_chooses_keeps_its_slots():
+    def call(order, x):
+        def body(order_ref, x_ref, o_ref):
+            del order_ref
+            o_ref[...] = x_ref[...]
+
+        grid = pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1,
+            grid=(6,),
+            in_specs=[pl.BlockSpec((8, 128), lambda i, order: (i, 0))],
+            out_specs=pl.BlockSpec((8, 128), lambda i, order: (order[i], 0)),
+        )
+        return pl.pallas_call(body, grid_spec=grid, out_shape=struct(48, 128))(order, x)
+
+    kernel = the_kernel(call, struct(6, dtype=jnp.int32), struct(48, 128))
+    after = written_out(kernel, 4)
+    order = np.array([0, 1, 0, 1, 0, 2], np.int32)
+    inputs = [order, np.random.default_rng(0).random((48, 128), np.float32)]
+    assert verify(kernel, after, inputs=inputs, schedules=4).verified
+    with pytest.raises(Refused, match="'o_ref' may come again at once"):
+        written_out(kernel, 4, buffers=("o_ref",))
+
+
 # --- what is refused --------------------------------------------------------------
 
 

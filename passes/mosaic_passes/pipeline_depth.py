@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
 
 from mosaic_toolkit import grid_pipeline
 from mosaic_toolkit.backends.storage import size_of, space_of
 from mosaic_toolkit.errors import Refused
+from mosaic_toolkit.interpreter.program import Program
 from mosaic_toolkit.jax_compat import ir
 from mosaic_toolkit.locations import argument_name
 from mosaic_toolkit.memory_budget import memory_budget
@@ -35,6 +38,8 @@ class PipelineDepth(Pass):
 
     The compiler knows one slot and two.  For more the grid is written out as a
     loop, its windows as rings of slots with DMAs and semaphores of their own.
+    A result keeps its slots, unless it is named, where one of its blocks may
+    come again before its earlier write is sure to have arrived.
 
     Rewrite: pipeline_mode = #tpu.pipeline_mode<double_buffered> (or none)
       -> pipeline_mode = #tpu.pipeline_mode<synchronous>
@@ -64,7 +69,7 @@ class PipelineDepth(Pass):
             return
         check_memory_fits(graph, changed, self.stages)
         if self.stages not in _MODES:
-            write_out_grid(graph, entry, windows, changed, self.stages)
+            write_out_grid(graph, entry, windows, changed, self)
             return
         params = list(entry.attributes["window_params"])
         for window in changed:
@@ -191,7 +196,11 @@ def check_memory_fits(graph: Graph, changed: list[_Window], stages: int) -> None
 
 
 def write_out_grid(
-    graph: Graph, entry: ir.Operation, windows: list[_Window], chosen: list[_Window], stages: int
+    graph: Graph,
+    entry: ir.Operation,
+    windows: list[_Window],
+    chosen: list[_Window],
+    options: PipelineDepth,
 ) -> None:
     """Replaces the grid by a loop whose windows are rings of slots."""
     kernel = graph.kernel()
@@ -204,15 +213,24 @@ def write_out_grid(
     for window in moved:
         array = arrays[window.number]
         check_window_can_be_written_out(window, array)
+        written = window.number >= len(windows) - len(kernel.results)
+        depth = options.stages if window in chosen else window.depth
+        if written and depth > max(_MODES):
+            returns = _first_return(kernel, window, bounds)
+            if returns is None or returns < depth:
+                check_blocks_return_late(window, returns, options)
+                depth = window.depth
         rings.append(
             grid_pipeline.Window(
                 argument=window.argument,
                 array=array,
-                written=window.number >= len(windows) - len(kernel.results),
+                written=written,
                 transform=functions[window.params["transform_indices"].value].regions[0].blocks[0],
-                depth=stages if window in chosen else window.depth,
+                depth=depth,
             )
         )
+    if all(ring.depth in _MODES for ring in rings):
+        return
     check_aliases_never_meet(kernel, windows)
     prefetch = _prefetch(entry)
     transforms = {window.params["transform_indices"].value for window in moved}
@@ -254,6 +272,54 @@ def check_window_can_be_written_out(window: _Window, array: tuple[int, ...]) -> 
                 f"which is no multiple of {size}",
                 hint="pad the array, or use 2 stages",
             )
+
+
+def check_blocks_return_late(window: _Window, returns: int | None, options: PipelineDepth) -> None:
+    """A result that was named has no block that is sent again while its last copy may be in flight.
+
+    Two copies to one place arrive in any order.
+    """
+    if not options.buffers:
+        return
+    when = (
+        "may come again at once" if returns is None else f"comes again after {returns - 1} others"
+    )
+    why = "its index depends on the program's data" if returns is None else "in the grid's order"
+    raise Refused(
+        f"{options.stages} stages: a block of result '{window}' {when} ({why}), when its earlier "
+        "write may still be on its way",
+        hint="leave the result out of buffers=..., so that it keeps its slots",
+    )
+
+
+_MOST_STEPS = 200_000
+
+
+def _first_return(kernel: Kernel, window: _Window, bounds: list[int | None]) -> int | None:
+    """After how many other blocks, plus one, the window first has a block again.
+
+    None where that is not known: the index depends on data, or the grid's size does.
+    """
+    steps = math.prod(bound or _MOST_STEPS + 1 for bound in bounds)
+    if None in bounds or steps > _MOST_STEPS:
+        return None
+    program = Program(kernel.module())
+    name = window.params["transform_indices"].value
+    arguments = list(program.functions[name].regions[0].blocks[0].arguments)
+    scalars = arguments[len(bounds) :]
+    if any(next(iter(scalar.uses), None) is not None for scalar in scalars):
+        return None
+    index = program.function(name)
+    last: dict[Any, int] = {}
+    number, before, shortest = -1, None, steps + 1
+    for point in itertools.product(*(range(bound or 0) for bound in bounds)):
+        block = index(None, *point, *scalars)
+        if block == before:
+            continue
+        number, before = number + 1, block
+        shortest = min(shortest, number - last.get(block, -steps - 1))
+        last[block] = number
+    return shortest
 
 
 def check_aliases_never_meet(kernel: Kernel, windows: list[_Window]) -> None:
