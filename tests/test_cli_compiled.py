@@ -67,6 +67,7 @@ def test_options_for_one_kernel_refuse_several(several, tmp_path, verb, option):
     assert "goes with one kernel" in done.stderr and "holds 3" in done.stderr
 
 
+@needs_tpu
 def test_limits_end_a_compile(several, tmp_path):
     kernel = several / "add.mosaic_tpu.v5e"
     slow = dump("compile", kernel, "--time-limit", 1, cwd=tmp_path)
