@@ -171,10 +171,7 @@ def test_pipeline_mode_is_the_only_difference(kernel):
 
 def test_schedule_is_said_before_operations(kernel):
     text = report.render(compare(kernel, synchronous(kernel)))
-    line = (
-        "window x_ref: pipeline mode double_buffered -> synchronous, "
-        "VMEM 128.0 KiB -> 64.0 KiB"
-    )
+    line = "window x_ref: pipeline mode double_buffered -> synchronous, VMEM 128.0 KiB -> 64.0 KiB"
     assert line in text
     assert text.index(line) < text.index("algebra") < text.index("operations: 1 changed")
 

@@ -165,7 +165,9 @@ def test_the_lowered_level_is_refused_with_the_way_out():
 
 
 def test_a_pass_that_breaks_the_module_is_named():
-    with pytest.raises(InvalidModule, match=r"^after pass 'break': .*entry block must .*kernel 'tiny'"):
+    with pytest.raises(
+        InvalidModule, match=r"^after pass 'break': .*entry block must .*kernel 'tiny'"
+    ):
         run(Mark(), Break(), Mark())
 
 
