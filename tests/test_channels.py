@@ -49,5 +49,8 @@ def test_a_ring_of_tma():
 @pytest.mark.parametrize("depth", [2, 3, 4])
 def test_an_authored_pipeline_has_the_depth_that_its_author_gave_it(depth):
     twin = TWINS["stream"]
-    (kernel,) = capture(twin.authored(depth), *twin.operands, target="v5e")
+    try:
+        (kernel,) = capture(twin.authored(depth), *twin.operands, target="v5e")
+    except NotImplementedError as error:
+        pytest.skip(f"this JAX cannot author it: {error}")
     assert {c.depth for c in channels(raise_schedule(kernel))} == {depth}

@@ -421,10 +421,9 @@ class Machine:
             flying = [t for t in self.flying if any(s is semaphore for s, _ in t.stages[0].signals)]
             if semaphore.count or flying:
                 by = ", ".join(map(str, semaphore.signallers))
-                left = f"holds {semaphore.count}" if semaphore.count else "holds 0"
-                more = f" and {len(flying)} operations were never waited for" if flying else ""
-                self.report(
-                    UNBALANCED,
-                    f"{semaphore.name} {left} at the end{more}; signalled by {by}",
-                    *semaphore.signallers,
+                left = [f"{len(flying)} operations that signal it were never waited for"] * bool(
+                    flying
                 )
+                left += [f"it holds {semaphore.count} at the end"] * (semaphore.count != 0)
+                message = f"{semaphore.name}: {' and '.join(left)}; signalled by {by}"
+                self.report(UNBALANCED, message, *semaphore.signallers)
